@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from profzoo.errors import ConfigError, suggest_nearest
+from profzoo.machine import processes
 from profzoo.referee import envelope
 from profzoo.referee.judge import DEFAULTS, OUTCOMES, PRECISIONS, Judgement, Options, judge
 from profzoo.statistics import sequential
@@ -34,7 +35,9 @@ def main(words: Sequence[str]) -> int:
         print(f"profzoo: {error}", file=sys.stderr)
         return envelope.EXIT_USAGE
     try:
-        found = judge(given.reference, given.candidate, options, given.level)
+        # Copies are removed, and processes ended, when this one is told to end.
+        with processes.raise_on_signals():
+            found = judge(given.reference, given.candidate, options, given.level)
     except ConfigError as error:
         if given.json:
             print(envelope.format_json(envelope.fail(question, error)))

@@ -195,8 +195,11 @@ class Contestant:
             mark.record()
         self._wait()
         if self._training:
-            self._values.hold([one for one in self._state() if one.is_floating_point() and one.numel()])
+            self._hold_state()
         return {"own_s": _now() - began, "device_s": marks[0].elapsed_time(marks[1]) / 1e3 if marks else None}
+
+    def _hold_state(self) -> None:
+        self._values.hold([one for one in self._state() if one.is_floating_point() and one.numel()])
 
     def give(self, asked: Sequence[Mapping[str, Any]], content: bytes) -> bytes:
         """Return values of the steps of the last go."""
@@ -214,6 +217,9 @@ class Contestant:
                         value.zero_()
                     elif isinstance(value, int | float) and not isinstance(value, bool):
                         state[name] = 0
+        # Weights before the first step can be asked for.
+        self._values.begin(self._like, 1)
+        self._hold_state()
         self._wait()
 
     def count(self) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from profzoo.experiments.forked_runs import ProcessStarter
 from profzoo.referee import states
 from profzoo.referee.envelope import Claim
 from profzoo.referee.exchange import CANDIDATE, REFERENCE, DifferentError, InvalidError, RefusedError
-from profzoo.referee.rounds import Match, Options
+from profzoo.referee.rounds import TURNS, Match, Options
 from profzoo.statistics import sequential
 from profzoo.statistics.speedup import EQUIVALENT, FASTER, SLOWER, UNDECIDED
 
@@ -32,6 +32,8 @@ DIFFERENT, INVALID = "different", "invalid"
 OUTCOMES = (FASTER, SLOWER, EQUIVALENT, UNDECIDED, DIFFERENT, INVALID)
 # A pair of processes may differ from another one by so much, so that a smaller gain takes two pairs.
 OF_ONE_PAIR = 0.1
+# Turns are short, so that their spread is that of the machine in this minute. Nothing is known of it before.
+UNKNOWN = sequential.Spread(1.0, 3.0)
 # Types of numbers that are coarser than the declared precision says.
 COARSE = {"float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"}
 FINE = ("fp32", "tf32")
@@ -160,7 +162,7 @@ def _decide(match: Match, between: list[float], options: Options, level: float, 
     comparisons = count_comparisons(level)
     while True:
         between.append(match.play_round())
-        decision = sequential.decide(between, options.margin, comparisons=comparisons)
+        decision = sequential.decide(between, options.margin, comparisons=comparisons, known=UNKNOWN)
         if decision.outcome != UNDECIDED:
             if _is_confirmed(match, decision):
                 return decision
@@ -195,7 +197,8 @@ def _conclude(match: Match, decision: sequential.Decision, level: float) -> tupl
     change = f"{abs(found.ratio - 1):.1%} {'less' if found.ratio < 1 else 'more'} time per step than the reference"
     span = f"{found.low:.4f} to {found.high:.4f} of its time at {1 - sequential.ERROR:.0%}"
     rounds = f"{decision.rounds} round{'s' if decision.rounds > 1 else ''}"
-    told = f"the candidate takes {change} ({span}, {rounds})"
+    # One round has no spread, and so next to no interval.
+    told = f"the candidate takes {change} ({f'{span}, ' if decision.rounds > 1 else ''}{rounds})"
     if decision.outcome in (FASTER, SLOWER) and not _is_confirmed(match, decision):
         return UNDECIDED, f"{told}, which new processes have not confirmed: raise the budget"
     if decision.outcome == UNDECIDED:
@@ -215,7 +218,7 @@ def _describe(
 ) -> Judgement:
     outcome, why = concluded
     found = decision.found if decision else None
-    steps = match.steps * match.goes
+    steps = match.steps * match.goes * TURNS[match.facts["device"]] if match.turns else 1
 
     def median(name: str, device: bool) -> float | None:
         each = [turns[name].device_s if device else turns[name].wall_s for turns in match.turns]

@@ -8,7 +8,7 @@ import numpy as np
 from profzoo.compare import numeric_checks
 from profzoo.compare.numeric_checks import Check
 from profzoo.errors import ConfigError
-from profzoo.referee.exchange import Asked, DifferentError, is_number
+from profzoo.referee.exchange import REFERENCE, Asked, DifferentError, is_number
 from profzoo.statistics import rounding_errors
 
 # Errors of one check that are kept of the reference.
@@ -28,6 +28,16 @@ class ResultChecks:
         self.results: list[dict[str, Any]] = []
         self.checks: list[Check] = []
         self._errors: dict[int, list[np.ndarray]] = {}
+        # How much of weights, relative to them, updates by gradients that are almost 0 may change.
+        self._turning: dict[int, float] = {}
+
+    def note_movement(
+        self, asked: Sequence[Asked], before: Sequence[np.ndarray], after: Sequence[np.ndarray], steps: int
+    ) -> None:
+        """Note how far steps of the reference moved weights: few updates may turn with the last digit of a gradient."""
+        for one, begin, end in zip(asked, before, after, strict=True):
+            if scale := _size(end):
+                self._turning[one.leaf] = numeric_checks.UPDATE_SHARE * steps * _size(end - begin) / scale
 
     def learn(self, asked: Sequence[Asked], mine: Sequence[np.ndarray], exact: Mapping[int, np.ndarray]) -> None:
         """Note errors of the reference."""
@@ -55,6 +65,15 @@ class ResultChecks:
             for check in self._check_values(one.leaf, what, mine[at], its[at], (exact or {}).get(at)):
                 self._note(check)
 
+    def _allow(self, leaf: int, own: np.ndarray | None, count: int) -> float:
+        """Return the root mean square of errors that rounding explains; own: the reference's for the same inputs."""
+        several = [self._known(leaf), *([] if own is None else [own])]
+        allowed = [
+            rounding_errors.error_tolerance(errors.tolist(), count, self._precision, self._precision)
+            for errors in several
+        ]
+        return max([*allowed, self._turning.get(leaf, 0.0)])
+
     def _check_values(
         self, leaf: int, what: str, mine: np.ndarray, its: np.ndarray, right: np.ndarray | None
     ) -> Sequence[Check]:
@@ -69,25 +88,28 @@ class ResultChecks:
         scale = _size(mine if right is None else right)
         if not scale:
             return [Check(what, float((its != mine).mean()), 0.0, 0.0)]
-        precision = self._precision
-        allowed = rounding_errors.error_tolerance(errors.tolist(), its.size, precision, precision)
-        apart = rounding_errors.root_mean_square((np.abs(its - mine) / scale).ravel().tolist())
-        found = [Check(f"{what} of both sides", apart, allowed * 2**0.5, allowed * 2**0.5)]
-        if right is not None:
-            off = np.abs(its - right).ravel() / scale
-            found.append(Check(what, rounding_errors.root_mean_square(off.tolist()), allowed, allowed))
+        own = None if right is None else np.abs(mine - right).ravel() / scale
+        allowed = self._allow(leaf, own, its.size)
+        apart = _size(its - mine) / scale
+        # How far rounding grows in a training depends on its inputs.
+        between = allowed * (LARGEST if self._trains and right is None else 2**0.5)
+        found = [Check(f"{what} of both sides", apart, between, between)]
+        if right is not None and own is not None:
+            found.append(Check(what, _size(its - right) / scale, allowed, allowed))
             if not self._trains and all(map(is_number, self.results)):
-                most = LARGEST * max(float(errors.max()), allowed)
-                found.append(Check(f"the largest of {what}", float(off.max()), most, most))
+                most = LARGEST * max(float(errors.max()), float(own.max()), allowed)
+                found.append(Check(f"the largest of {what}", float(np.abs(its - right).max()) / scale, most, most))
         return found
 
     def compare_double(self, asked: Sequence[Asked], given: Mapping[str, list[np.ndarray]], probe: str) -> None:
         """Compare both sides in double precision, where a part that is left out shows however small it is."""
-        for one, right, its in zip(asked, given["exact"], given["double"], strict=True):
+        several = (given[name] for name in (REFERENCE, "exact", "double"))
+        for one, mine, right, its in zip(asked, *several, strict=True):
             scale, what = _size(right), f"{self._describe(one.leaf, probe)} {numeric_checks.IN_DOUBLE}"
             if right.dtype == np.int64 or not np.isfinite(right).all() or not scale:
                 continue
-            own = rounding_errors.root_mean_square(self._known(one.leaf).tolist())
+            known = rounding_errors.root_mean_square(self._known(one.leaf).tolist())
+            own = max(known, _size(mine - right) / scale)
             errors = np.abs(its - right).ravel() / scale
             least = max(numeric_checks.LEAST_DOUBLE, own)
             if self._trains:

@@ -45,7 +45,10 @@ TURNS_OF_BUDGET, LEAST_TURN_S, MOST_TURN_S = 48, 0.04, 1.0
 TRAINED, MOST_STEPS, MOST_GOES = 8, 4096, 64
 # Results of a go that a contestant keeps, in bytes, and how many of them the referee looks at.
 KEPT_BYTES, WHOLE, SAMPLED, TENSORS, OF_TENSOR = {"cpu": 1 << 28, "cuda": 1 << 30}, 1 << 16, 1 << 16, 48, 256
-# Rounds that a pair of processes plays.
+# Turns of each side in a round. On a CPU each round has processes of its own, as one may stay on a core that others
+# use.
+TURNS = {"cpu": 2, "cuda": 1}
+# Rounds that a pair of processes plays on a GPU.
 LEAST_ROUNDS, MOST_ROUNDS = 2, 8
 # Seconds that setting up takes at most, as a part of the budget and at least, and an answer besides twenty turns.
 SETTING_UP, SETTING_UP_S, ANSWERING_S = 4, 120.0, 60.0
@@ -93,6 +96,13 @@ class Turn:
     busiest_s: float = 0.0
     device_s: float | None = None
     values: list[list[np.ndarray]] = field(default_factory=list)
+
+    def add(self, other: "Turn") -> None:
+        """Add the times of another turn."""
+        self.wall_s, self.own_s = self.wall_s + other.wall_s, self.own_s + other.own_s
+        self.used_s, self.busiest_s = self.used_s + other.used_s, self.busiest_s + other.busiest_s
+        if other.device_s is not None:
+            self.device_s = (self.device_s or 0.0) + other.device_s
 
 
 @dataclass
@@ -151,6 +161,7 @@ class Match:
         """
         process_tree.adopt_orphans(True)
         self._stack.callback(process_tree.adopt_orphans, False)
+        began = time.monotonic()
         # Processes begin with the device while the reference makes weights and base batches.
         exact, double = (self._start(name, self._stack, double=True) for name in (REFERENCE, CANDIDATE))
         self._next_pair, self._reserve = self._start_pair(), self._start_pair()
@@ -161,6 +172,7 @@ class Match:
         self._set_up(exact, double=True)
         self._begin_pair(double)
         self._calibrate()
+        self.notes.append(f"setting up took {time.monotonic() - began:.1f} s")
 
     def close(self) -> None:
         """End all processes."""
@@ -397,31 +409,38 @@ class Match:
         return turn
 
     def play_round(self) -> float:
-        """Let both sides take a turn; returns the logarithm of the candidate's time over the reference's.
+        """Let both sides take turns; returns the logarithm of the candidate's time over the reference's.
 
         Raises:
             RefusedError: the candidate is not to be compared.
         """
-        if self._is_pair_done():
+        if self.turns and self._is_pair_done():
             self._end_pair()
             self._begin_pair()
-        order = sides.interleave((REFERENCE, CANDIDATE), len(self.turns) + 1, self._order)[-2:]
+        count = TURNS[self.facts["device"]]
+        order = sides.interleave((REFERENCE, CANDIDATE), count * (len(self.turns) + 1), self._order)
+        turns = {name: Turn() for name in (REFERENCE, CANDIDATE)}
+        self.turns.append(turns)
+        for place in range(2 * count * (len(self.turns) - 1), len(order), 2):
+            for name, part in self._play_turns(order[place : place + 2]).items():
+                turns[name].add(part)
+        self._check_clocks(turns)
+        return math.log(turns[CANDIDATE].wall_s / turns[REFERENCE].wall_s)
+
+    def _play_turns(self, order: Sequence[str]) -> dict[str, Turn]:
+        """Let both sides take a turn in this order, and compare what they computed."""
         seeds = [secrets.randbits(62) for _ in range(self.goes)]
         chosen: list[tuple[list[Asked], int]] = []
         turns = {name: self._take_turn(name, seeds, chosen) for name in order}
-        self.turns.append(turns)
-        self._check_clocks(turns)
         for number, (asked, row) in enumerate(chosen):
             exact = self._compute_exact(seeds[number], asked, row) if self._is_exact_due(number) else None
             values = [turns[name].values[number] for name in (REFERENCE, CANDIDATE)]
             self.numbers.compare(asked, values[0], values[1], exact)
-        for turn in turns.values():
-            turn.values = []
-        return math.log(turns[CANDIDATE].wall_s / turns[REFERENCE].wall_s)
+        return turns
 
     def _is_pair_done(self) -> bool:
         """Whether a pair of processes has played its rounds: so many that starting them took no more time."""
-        if self._is_renewed:
+        if self._is_renewed or self.facts["device"] == "cpu":
             return True
         played = self.turns[self.begun_at[-1] :]
         spent_s = sum(turn.wall_s for turns in played for turn in turns.values())
@@ -435,8 +454,10 @@ class Match:
         """Return values of the reference in double precision, by their place among those that were asked for."""
         if self._trains:
             self._exact.ask("reset")
+            before = self._exact.give(asked[1:], self._likes(1))
             self._go(self._exact, seed, self.steps)
             found = self._exact.give(asked, self._likes(self.steps))
+            self.numbers.note_movement(asked[1:], before, found[1:], self.steps)
             return dict(enumerate(found))
         self._go(self._exact, seed, self.steps, rows=[row])
         places = [at for at, one in enumerate(asked) if one.rows is not None]
@@ -494,15 +515,15 @@ class Match:
 
     def _verify(self, double: Side | None, numbers: bool) -> None:
         """Check results of a few steps, of all sides and in double precision; then those of inputs of one value."""
-        for probe in ("", *(("zeros", "ones") if numbers else ())):
+        for probe in ("", *(("zeros", "ones") if numbers and not self._trains else ())):
             seed, steps = secrets.randbits(62), 2
             asked, _ = self._choose(steps)
-            given = {}
+            given, before = {}, list[np.ndarray]()
             every = {**self._sides, "exact": self._exact, **({"double": double} if double else {})}
             for side in every.values():
                 if self._trains:
-                    side.tell("reset")
-                    side.answer()
+                    side.ask("reset")
+                    before = self._exact.give(asked[1:], self._likes(1)) if side is self._exact else before
                 side.tell("go", seed=seed, steps=steps, rows=None, probe=probe)
             for name, side in every.items():
                 side.answer()
@@ -510,6 +531,8 @@ class Match:
             if probe and not all(np.isfinite(one).all() for one in given[REFERENCE]):
                 continue
             exact = dict(enumerate(given["exact"]))
+            if self._trains:
+                self.numbers.note_movement(asked[1:], before, given["exact"][1:], steps)
             if not probe:
                 self.numbers.learn(asked, given[REFERENCE], exact)
             self.numbers.compare(asked, given[REFERENCE], given[CANDIDATE], exact, probe)

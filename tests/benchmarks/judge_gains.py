@@ -10,7 +10,8 @@ the chain against itself. The size of the gain is measured besides, by rounds th
 Processes of both sides live for several rounds, as a process takes seconds to import torch and to begin with CUDA. That
 is fair: the sides take turns within a second, in an order that alternates, and only one of them works at a time. What
 differs from process to process by chance, such as where its memory lies, stays the same for that pair of processes. So a
-pair is replaced by a new one after some rounds, and a gain of less than 10 % is called one only after two pairs.
+pair is replaced by a new one after some rounds, and a gain of less than 10 % is called one only after two pairs. On a
+CPU, where processes stay on cores that others use, each round has a pair of its own.
 """
 
 import argparse
@@ -64,7 +65,8 @@ def show(name: str, found: Judgement, seconds: float) -> None:
     size = f"{found.ratio:.4f} ({found.low:.4f} to {found.high:.4f})" if found.ratio else found.why
     device = found.candidate_device_s / found.reference_device_s if found.reference_device_s else None
     own = f", by the device's clock {device:.4f}" if device else ""
-    print(f"{name}: {found.outcome} in {seconds:.1f} s, {len(found.rounds)} rounds, {size}{own}", flush=True)
+    notes = "; ".join(found.notes)
+    print(f"{name}: {found.outcome} in {seconds:.1f} s ({notes}), {len(found.rounds)} rounds, {size}{own}", flush=True)
 
 
 def main() -> None:

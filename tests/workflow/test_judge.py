@@ -3,8 +3,10 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,23 @@ def test_a_gate_fails_on_what_it_was_told(tmp_path: Path) -> None:
     answer = json.loads(done.stdout)
     envelope.check(answer)
     assert answer["question"] == ["judge", *sides] and answer["claims"][0]["outcome"] == "different"
+
+
+@pytest.mark.slow
+def test_one_that_is_told_to_end_leaves_nothing(tmp_path: Path) -> None:
+    sides = state("program", tmp_path / "a"), state("honest_same", tmp_path / "b")
+    (tmp_path / "t").mkdir()
+    command = [sys.executable, "-m", "profzoo", "judge", *sides, *COMMON, "--budget", "60s"]
+    with subprocess.Popen(
+        command, env={**os.environ, "TMPDIR": str(tmp_path / "t")}, cwd=import_graph.PROJECT
+    ) as process:
+        for _ in range(600):
+            if list((tmp_path / "t").glob("*/4.candidate.own.log")):
+                break
+            time.sleep(0.1)
+        process.terminate()
+        assert process.wait(60) == 128 + signal.SIGTERM
+    assert not list((tmp_path / "t").glob("profzoo-judge-*"))
 
 
 @pytest.mark.slow
