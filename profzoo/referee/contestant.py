@@ -113,7 +113,7 @@ class Contestant:
         self._device = torch.device("cuda", 0) if setup["device"] == "cuda" else torch.device("cpu")
         self._cell = make_cell(setup, material["shape"])
         self._network, self._parts = self._build(material)
-        self._inputs = Inputs(material["batches"], self._device, setup["double"])
+        self._inputs = Inputs(material["batches"], self._device, setup["double"], targets=self._training)
         self._values, self._like = Values(), list[Tensor]()
         self._initial = [one.detach().clone() for one in self._state()] if self._training else []
 

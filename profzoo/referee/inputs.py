@@ -39,8 +39,10 @@ class Inputs:
     Batches are shifted along their first dimension by a number of samples that is drawn too. It costs two launches.
     """
 
-    def __init__(self, given: Sequence[Any], device: torch.device, double: bool) -> None:
-        """given: two batches of the reference's, of one form."""
+    def __init__(self, given: Sequence[Any], device: torch.device, double: bool, targets: bool = True) -> None:
+        """given: two batches of the reference's, of one form. targets: whether targets beside inputs are needed too."""
+        self._alone = not targets and isinstance(given[0], tuple | list) and len(given[0]) == 2
+        given = [batch[0] for batch in given] if self._alone else given
         self._form, self._device, self._double = given[0], device, double
         leaves = [list_mixable(batch) for batch in given]
         # Each batch twice, so that one that is shifted is a part of it.
@@ -68,23 +70,24 @@ class Inputs:
     def mix(self, step: int) -> Any:
         """Return the batch of a step."""
         leaf = iter(range(len(self._pairs)))
-        return inspection.map_leaves(
+        mixed = inspection.map_leaves(
             lambda value: self._mix(next(leaf), step) if _is_mixable(value) else value, self._form
         )
+        return (mixed, None) if self._alone else mixed
 
     def _mix(self, leaf: int, step: int) -> Tensor:
         assert self._pools
         place, *shifts = self._places[step][leaf].tolist()
         one, other = (_shifted(batch, shift) for batch, shift in zip(self._pairs[leaf], shifts, strict=True))
-        cosine, sine, chosen = (
-            pool[place * APART : place * APART + one.numel()].view(one.shape) for pool in self._pools
-        )
+        begin, end = place * APART, place * APART + one.numel()
+        cosines, sines, choices = self._pools
         if self._whole[leaf]:
-            mixed = _where(chosen, one, other)
+            mixed = _where(choices[begin:end].view(one.shape), one, other)
         elif self._probe is not None:
             mixed = one * 0 + self._probe
         else:
-            mixed = _addcmul(cosine.to(one.dtype) * one, sine.to(one.dtype), other)
+            cosine, sine = (pool[begin:end].view(one.shape).to(one.dtype) for pool in (cosines, sines))
+            mixed = _addcmul(cosine * one, sine, other)
         return mixed.double() if self._double and mixed.is_floating_point() else mixed
 
 

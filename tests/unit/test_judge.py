@@ -148,6 +148,14 @@ def test_inputs_are_those_of_the_seed_and_never_repeat() -> None:
     assert not torch.equal(one.mix(0)[0], made[0][0])
 
 
+def test_inference_needs_no_targets() -> None:
+    given = [(torch.ones(2, 3) * number, torch.zeros(2)) for number in (1, 2)]
+    made = inputs.Inputs(given, torch.device("cpu"), double=False, targets=False)
+    made.begin(7, 1, "")
+    mixed, target = made.mix(0)
+    assert mixed.shape == (2, 3) and target is None
+
+
 def test_inputs_of_one_value_keep_whole_numbers() -> None:
     made = make_inputs()
     made.begin(7, 1, "ones")
