@@ -108,7 +108,8 @@ def make_command(tmp_path: Path, answer: Path | None) -> str:
     """
     venv.create(tmp_path / "env", symlinks=True)
     (packages,) = (tmp_path / "env").glob("lib/python*/site-packages")
-    (packages / "profzoo.pth").write_text(f"{PROJECT}\n{sysconfig.get_path('purelib')}\n")
+    (packages / "locked.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    (packages / "profzoo").symlink_to(PROJECT / "profzoo")
     command = tmp_path / "env/bin/profzoo"
     more = f"*(['--claims', {str(answer)!r}] if sys.argv[1] == 'gate' else [])" if answer else ""
     command.write_text(
