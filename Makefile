@@ -66,13 +66,14 @@ format: $(READY)
 	ruff format .
 	snakefmt Snakefile workflow
 
-docs: $(READY)  ## generate config/README.md, four pages, the types of settings, and the picture of the rules
+docs: $(READY)  ## generate config/README.md, five pages, the types of settings, and the picture of the rules
 	python -m profzoo.document.config config/README.md
 	python -m profzoo.document.zoo docs/reference/zoo.md
 	python -m profzoo.document.sets docs/reference/sections.md
 	python -m profzoo.document.verdicts docs/guides/verdicts.md
 	python -m profzoo.document.python_types profzoo/cell
 	python -m profzoo.document.columns docs/reference/columns.md
+	python -m profzoo score --page docs/measured/advisors.md
 	snakemake report --rulegraph dot --config models=lstm phases=train tool=nsys,torch --directory build/rules \
 	  | python -m profzoo.document.rule_picture docs/pictures/rules.svg
 

@@ -74,14 +74,20 @@ def list_tried_cells(trials: pd.DataFrame) -> list[TriedCell]:
     return cells
 
 
+def rank_tried(cell: TriedCell) -> list[Plan]:
+    """Return the plans in the report's order; only settings with an expected gain are plans."""
+    return rank_plans(
+        [
+            Plan(" ".join(sorted(words)), "", one.expected, one.low, outlook=judge_interval(one.expected, one.low))
+            for words, one in cell.items()
+            if one.expected > 0
+        ]
+    )
+
+
 def choose_best_plan(cell: TriedCell) -> Words:
-    """Choose the first of the plans, as the report does; only settings with an expected gain are plans."""
-    plans = [
-        Plan(" ".join(sorted(words)), "", one.expected, one.low, outlook=judge_interval(one.expected, one.low))
-        for words, one in cell.items()
-        if one.expected > 0
-    ]
-    (*_, best) = (NOTHING, *(plan.words for plan in rank_plans(plans)[:1] if plan.outlook in ADVISABLE))
+    """Choose the first of the plans, as the report does."""
+    (*_, best) = (NOTHING, *(plan.words for plan in rank_tried(cell)[:1] if plan.outlook in ADVISABLE))
     return best
 
 

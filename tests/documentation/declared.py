@@ -170,4 +170,6 @@ def name_yaml(block: Block, options: Collection[str]) -> str:
         return "partitions"
     if "jobs" in found and isinstance(found["jobs"], Mapping):
         return "actions"
+    if "judge" in found:
+        return "gate"
     return "profile" if len(set(found) & set(options)) * 2 > len(found) else ""

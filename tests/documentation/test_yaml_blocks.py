@@ -9,6 +9,7 @@ from snakemake.cli import get_argument_parser
 from snakemake_executor_plugin_slurm import partitions  # type: ignore[import-untyped]
 
 from profzoo.cell import schema
+from profzoo.referee import gate
 from tests import slow
 from tests.documentation import declared, folder, pages
 from tests.documentation.commands import Command, split_words
@@ -86,6 +87,8 @@ def test_another_file_is_of_a_named_kind(block: Block, tmp_path_factory: pytest.
         assert partitions.read_partition_file(path)
     elif kind == "profile":
         assert not wrong_in_profile(found), block.place
+    elif kind == "gate":
+        assert gate.parse_configuration(block.text, block.place)
     elif kind == "actions":
         assert not wrong_in_actions(block, found), block.place
     else:

@@ -208,6 +208,7 @@ QUOTED: dict[tuple[str, str], tuple[int, str]] = {
     ("profzoo/compare/comparison_table.py", "torch"): (2, OF_TORCH),
     ("profzoo/experiments/interleaved_runs.py", "torch"): (2, OF_TORCH),
     ("profzoo/harness/devices.py", "torch"): (1, OF_TORCH),
+    ("profzoo/referee/history.py", "torch"): (1, OF_TORCH),
     ("profzoo/report/page.py", "torch"): (1, OF_TORCH),
     ("profzoo/script_harness/startup/sitecustomize.py", "torch"): (3, OF_TORCH),
     ("profzoo/cli/redaction.py", "torch"): (1, OF_TORCH),

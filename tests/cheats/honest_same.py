@@ -1,0 +1,3 @@
+"""Honest: the reference itself."""
+
+from program import *  # noqa: F403

@@ -1,0 +1,225 @@
+"""What judges two states: their private copies, inputs that nobody can know, and answers of the referee in Python."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from profzoo.errors import ConfigError
+from profzoo.experiments.forked_runs import ProcessStarter
+from profzoo.referee import envelope, inputs, judge, rounds, states
+from profzoo.referee.judge import Options
+from tests.unit import test_judge_cheats as cheats
+
+PROGRAM = "def build(shape):\n    pass\n"
+
+
+@pytest.fixture(scope="module")
+def starter() -> Iterator[ProcessStarter]:
+    """Forks all contestants from one process."""
+    starter = ProcessStarter(fork=True)
+    yield starter
+    starter.close()
+
+
+def folder(home: Path, **files: str) -> Path:
+    """A folder with these files, whose names end in .py."""
+    home.mkdir(parents=True)
+    for name, text in files.items():
+        (home / f"{name}.py").write_text(text)
+    return home
+
+
+# States.
+
+
+def test_a_copy_has_what_the_program_needs_and_is_not_written_to(tmp_path: Path) -> None:
+    given = folder(tmp_path / "a", model=PROGRAM)
+    folder(given / ".git", secret="x")
+    folder(given / "part", inner="x")
+    found = states.copy_state(str(given), tmp_path / "copy")
+    assert found.module == Path("model.py") and set(found.digests) == {"model.py", "part", "part/inner.py"}
+    assert not any(path.stat().st_mode & 0o222 for path in [found.folder, *found.folder.rglob("*")])
+    states.remove_copies(found.folder)
+    assert not found.folder.exists() and (given / "model.py").exists()
+
+
+@pytest.mark.parametrize("how", ["text", "added", "hidden", "link"])
+def test_a_changed_copy_is_noticed(how: str, tmp_path: Path) -> None:
+    found = states.copy_state(str(folder(tmp_path / "a", model=PROGRAM)), tmp_path / "copy")
+    found.folder.chmod(0o755)
+    (found.folder / "model.py").chmod(0o644)
+    if how == "text":
+        (found.folder / "model.py").write_text(PROGRAM.replace("pass", "None"))
+    elif how == "link":
+        (found.folder / "more.py").symlink_to("model.py")
+    else:
+        (found.folder / {"added": "kept", "hidden": ".kept"}[how]).write_text("")
+    name = {"text": "model.py was changed", "added": "kept was added", "hidden": ".kept was added"}
+    told = states.explain_change(found.digests, states.digest_files(found.folder))
+    assert told == name.get(how, "more.py was added")
+
+
+def test_a_commit_and_a_patch_are_states(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = folder(tmp_path / "a", model=PROGRAM)
+    monkeypatch.chdir(given)
+    for words in (
+        ["init", "-q"], ["add", "."],
+        ["-c", "user.name=A", "-c", "user.email=a@b.c", "commit", "-qm", "Begin"],
+    ):  # fmt: skip
+        subprocess.run(["git", *words], check=True)
+    (given / "model.py").write_text(PROGRAM.replace("pass", "return 1"))
+    (tmp_path / "change.diff").write_bytes(subprocess.run(["git", "diff"], check=True, capture_output=True).stdout)
+    first = states.copy_state("git:HEAD", tmp_path / "first")
+    assert (first.folder / "model.py").read_text() == PROGRAM
+    second = states.copy_state(f"patch:{tmp_path}/change.diff", tmp_path / "second", first)
+    assert "return 1" in (second.folder / "model.py").read_text()
+    assert (first.folder / "model.py").read_text() == PROGRAM
+    for word, told in (("git:nothing", "no such commit"), ("git:--all", "no such commit")):
+        with pytest.raises(ConfigError, match=told):
+            states.copy_state(word, tmp_path / "third")
+
+
+NEW = "--- /dev/null\n+++ b/{name}\n@@ -0,0 +1 @@\n+x\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (NEW.format(name="../out.py"), r"names '\.\./out\.py'"),
+        (NEW.format(name="/tmp/out.py").replace("b/", ""), "names '/tmp/out.py'"),
+        ("diff --git a/x b/../../y\nrename from x\nrename to ../../y\n", "names '../../y'"),
+        ("diff --git a/x b/x\nnew file mode 120000\n--- /dev/null\n+++ b/x\n@@ -0,0 +1 @@\n+/etc\n", "symbolic link"),
+        ("no patch at all\n", "does not fit the reference"),
+    ],
+)
+def test_a_patch_that_reaches_out_of_the_folder_is_refused_in_one_line(text: str, told: str, tmp_path: Path) -> None:
+    first = states.copy_state(str(folder(tmp_path / "a", model=PROGRAM)), tmp_path / "first")
+    (tmp_path / "x.diff").write_text(text)
+    with pytest.raises(ConfigError, match=told) as raised:
+        states.copy_state(f"patch:{tmp_path}/x.diff", tmp_path / "second", first)
+    assert "\n" not in str(raised.value) and not (tmp_path / "out.py").exists()
+
+
+def test_a_folder_that_cannot_be_used_is_refused_in_one_line(tmp_path: Path) -> None:
+    linked = folder(tmp_path / "linked", model=PROGRAM)
+    (linked / "out").symlink_to("/etc")
+    piped = folder(tmp_path / "piped", model=PROGRAM)
+    os.mkfifo(piped / "pipe")
+    several = folder(tmp_path / "several", one=PROGRAM, two=PROGRAM)
+    for given, told in (
+        (linked, "out is a link out of the folder"), (piped, "pipe is neither a file"),
+        (several, "several files define it: one.py, two.py"), (tmp_path / "none", "is not a folder"),
+        (folder(tmp_path / "empty"), "no file there does"),
+    ):  # fmt: skip
+        with pytest.raises(ConfigError, match=told):
+            states.copy_state(str(given), tmp_path / "copies" / given.name)
+    with pytest.raises(ConfigError, match=r"has no file \.\./model\.py"):
+        states.copy_state(str(several), tmp_path / "more", module="../model.py")
+
+
+# Inputs.
+
+
+def make_inputs(double: bool = False) -> inputs.Inputs:
+    generator = torch.Generator().manual_seed(1)
+    given = [(torch.randn(8, 5, generator=generator), torch.randint(10, (8,), generator=generator)) for _ in range(2)]
+    return inputs.Inputs(given, torch.device("cpu"), double)
+
+
+def test_inputs_are_those_of_the_seed_and_never_repeat() -> None:
+    one, other = make_inputs(), make_inputs(double=True)
+    one.begin(7, 50, "")
+    other.begin(7, 50, "")
+    made = [one.mix(step) for step in range(50)]
+    for step, (numbers, words) in enumerate(made):
+        exact, same = other.mix(step)
+        assert exact.dtype == torch.float64 and torch.equal(exact, numbers.double()) and torch.equal(same, words)
+        assert words.dtype == torch.int64 and words.max() < 10
+    assert len({numbers.numpy().tobytes() for numbers, _ in made}) == 50
+    whole = torch.stack([numbers for numbers, _ in made])
+    base = torch.cat([batch[0] for batch in ([one._form])])
+    assert 0.5 < float(whole.square().mean() / base.square().mean()) < 2
+    one.begin(8, 1, "")
+    assert not torch.equal(one.mix(0)[0], made[0][0])
+
+
+def test_inputs_of_one_value_keep_whole_numbers() -> None:
+    made = make_inputs()
+    made.begin(7, 1, "ones")
+    numbers, words = made.mix(0)
+    assert bool((numbers == 1).all()) and len(set(words.tolist())) > 1 and made.has_numbers
+
+
+def test_constant_inputs_are_replaced() -> None:
+    given = [(torch.ones(4, 3), torch.zeros(4, dtype=torch.int64))] * 2
+    varied, replaced = inputs.vary_constants(given, torch.Generator().manual_seed(0))
+    assert replaced and len(varied[0][0].unique()) == 12 and varied[0][1] is given[0][1]
+    kept = [(torch.arange(4.0), torch.zeros(4))] * 2
+    assert inputs.vary_constants(kept, torch.Generator()) == (kept, False)
+
+
+# Answers.
+
+
+def test_rounds_can_be_played_by_others(tmp_path: Path, starter: ProcessStarter) -> None:
+    sides = cheats.state("program", tmp_path / "a"), cheats.state("honest_faster", tmp_path / "b")
+    before = states.digest_files(tmp_path)
+    options = Options(module="model.py", device="cpu", threads=1, turn_s=0.04)
+    with judge.open_rounds(*sides, options, starter) as play:
+        found = [play() for _ in range(4)]
+    assert np.median(found) < -0.2 and len(set(found)) == 4
+    assert states.digest_files(tmp_path) == before
+    shutdown = cheats.state("not_finite", tmp_path / "c")
+    with (
+        pytest.raises(judge.DifferentError, match="not finite"),
+        judge.open_rounds(sides[0], shutdown, options, starter),
+    ):
+        pass
+
+
+BROKEN = {
+    "division by zero": "WORKLOADS = {'trimmed': {'inference': {'batch': 2}}}\n" + PROGRAM.replace("pass", "1 / 0"),
+    "says no batch in WORKLOADS": "from torch import nn\ndef build(shape):\n    return nn.Linear(2, 2)\n",
+    "defines no sample": (
+        "from torch import nn\nWORKLOADS = {'trimmed': {'inference': {'batch': 2}}}\n"
+        "def build(shape):\n    return nn.Linear(2, 2)\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("told", BROKEN)
+def test_a_reference_that_fails_is_an_error_of_one_line(told: str, tmp_path: Path, starter: ProcessStarter) -> None:
+    given = str(folder(tmp_path / "a", model=BROKEN[told]))
+    with pytest.raises(ConfigError, match=told) as raised:
+        judge.judge(given, given, Options(device="cpu"), starter=starter)
+    assert "\n" not in str(raised.value)
+
+
+def test_values_are_given_where_they_are_asked_for() -> None:
+    values = inputs.Values()
+    values.begin([torch.zeros(2, 3), torch.zeros(2, dtype=torch.int64)], 4)
+    for row in range(4):
+        values.keep(row, [torch.full((2, 3), float(row)), torch.tensor([row, row + 1])])
+    asked = [{"leaf": 0, "rows": [2], "count": 0}, {"leaf": 1, "rows": None, "count": 1}]
+    found = values.give(asked, np.array([[0], [1], [0], [1]]).tobytes())
+    assert np.frombuffer(found[:48]).tolist() == [2.0] * 6
+    assert np.frombuffer(found[48:], dtype=np.int64).tolist() == [0, 2, 2, 4]
+    with pytest.raises(ValueError, match="change their number or shape"):
+        values.keep(0, [torch.zeros(2, 3)])
+
+
+def test_what_the_answer_says_is_data(tmp_path: Path) -> None:
+    found = judge.Judgement("different", "the candidate: \x1b[31mred", subject="b against a, train")
+    shown = envelope.to_json(envelope.Envelope(["judge"], [found.to_claim()]))
+    envelope.check(shown)
+    assert shown["claims"][0]["says"] == "the candidate: \\x1b[31mred" and shown["claims"][0]["confidence"] is None
+
+
+def test_a_turn_is_a_part_of_the_budget() -> None:
+    assert [Options(budget_s=budget).turn for budget in (0.1, 9.6, 600.0)] == pytest.approx([0.04, 0.2, 1.0])
+    assert rounds.MOST_TURN_S == 1.0

@@ -1,0 +1,87 @@
+"""`profzoo judge` as a user types it: what it prints, and its exit codes."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from profzoo.records import import_graph
+from profzoo.referee import envelope
+from tests.unit.test_judge_cheats import state
+
+COMMON = ["--module", "model.py", "--device", "cpu", "--threads", "1", "--budget", "3s"]
+
+
+def run(*words: str, package: Path = import_graph.PROJECT) -> subprocess.CompletedProcess[str]:
+    """Run the command with the package of a checkout."""
+    return subprocess.run(
+        [sys.executable, "-m", "profzoo", "judge", *words], capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(package)}, cwd=package,
+    )  # fmt: skip
+
+
+def test_a_gate_fails_on_what_it_was_told(tmp_path: Path) -> None:
+    sides = state("program", tmp_path / "a"), state("skipped_layer", tmp_path / "b")
+    done = run(*sides, *COMMON, "--json", "--fail-on", "different,invalid")
+    assert done.returncode == envelope.EXIT_FAILED, done.stderr
+    answer = json.loads(done.stdout)
+    envelope.check(answer)
+    assert answer["question"] == ["judge", *sides] and answer["claims"][0]["outcome"] == "different"
+
+
+@pytest.mark.slow
+def test_one_that_is_told_to_end_leaves_nothing(tmp_path: Path) -> None:
+    sides = state("program", tmp_path / "a"), state("honest_same", tmp_path / "b")
+    (tmp_path / "t").mkdir()
+    command = [sys.executable, "-m", "profzoo", "judge", *sides, *COMMON, "--budget", "60s"]
+    with subprocess.Popen(
+        command, env={**os.environ, "TMPDIR": str(tmp_path / "t")}, cwd=import_graph.PROJECT
+    ) as process:
+        for _ in range(600):
+            if list((tmp_path / "t").glob("*/4.candidate.own.log")):
+                break
+            time.sleep(0.1)
+        process.terminate()
+        assert process.wait(60) == 128 + signal.SIGTERM
+    assert not list((tmp_path / "t").glob("profzoo-judge-*"))
+
+
+@pytest.mark.slow
+def test_an_answer_is_no_failure(tmp_path: Path) -> None:
+    sides = state("program", tmp_path / "a"), state("honest_same", tmp_path / "b")
+    done = run(*sides, *COMMON, "--fail-on", "different,invalid,slower")
+    assert done.returncode == 0, done.stdout + done.stderr
+    first, clock, *rest = done.stdout.splitlines()
+    assert first.split(":")[0] in ("undecided", "equivalent") and "by the referee's clock" in clock
+    assert "work of a step: both sides call the same operators" in rest
+
+
+def test_what_cannot_be_judged_is_told_in_one_line(tmp_path: Path) -> None:
+    for words, code, told in (
+        ([str(tmp_path / "none"), str(tmp_path)], 1, "is not a folder"),
+        ([str(tmp_path), str(tmp_path), "--shape", "batch"], 2, "gives no size"),
+        ([str(tmp_path), str(tmp_path), "--budget", "0s"], 2, "is no time"),
+        ([str(tmp_path), str(tmp_path), "--fail-on", "slow"], 2, "did you mean 'slower'?"),
+    ):
+        done = run(*words)
+        assert (done.returncode, told in done.stderr, done.stderr.count("\n")) == (code, True, 1), done
+    done = run(str(tmp_path / "none"), str(tmp_path), "--json")
+    answer = json.loads(done.stdout)
+    envelope.check(answer)
+    assert done.returncode == 1 and answer["status"] == "error"
+
+
+@pytest.mark.slow
+def test_a_change_of_the_referee_itself_is_noticed(tmp_path: Path) -> None:
+    """The package is a copy, which the candidate changes."""
+    own = tmp_path / "own"
+    shutil.copytree(import_graph.PROJECT / "profzoo", own / "profzoo", ignore=shutil.ignore_patterns("__pycache__"))
+    sides = state("program", tmp_path / "a"), state("writes_the_referee", tmp_path / "b")
+    done = run(*sides, *COMMON, package=own)
+    assert "invalid: the referee's own package was changed: referee/exchange.py was changed" in done.stdout, done
