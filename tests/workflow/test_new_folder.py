@@ -17,7 +17,7 @@ from profzoo import __main__ as command_line
 from profzoo.cli import new_folder, project_files
 from tests.workflow.project import CHECKOUT, COPIED, TINY, Project
 
-DATA = (".py", ".yaml", ".j2", ".css", ".js")
+DATA = (".py", ".yaml", ".j2", ".css", ".js", ".md")
 LISTED = {str(path) for path in project_files.list_files(CHECKOUT)}
 PACKAGE = {str(path.relative_to(CHECKOUT)) for path in project_files.list_folder(CHECKOUT / "profzoo")}
 BUILD = "import sys, setuptools.build_meta as build; getattr(build, 'build_' + sys.argv[1])(sys.argv[2])"
