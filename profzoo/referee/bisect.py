@@ -158,7 +158,7 @@ class _Questions:
         last, values = self.found.count - 1, list[float]()
         while len(values) < MOST_ROUNDS:
             values.append(self._round(0, last))
-            decision = sequential.decide(values, margin, SIZE_SHARE * self.error)
+            decision = sequential.decide(values, margin, SIZE_SHARE * self.error, known=online.UNKNOWN)
             self.found.size = decision.found
             if decision.outcome == EQUIVALENT:
                 self.found.outcome, self.found.why = SAME, f"the last state is as fast as the first within {margin:.0%}"
@@ -231,7 +231,7 @@ class _Questions:
         error, values = self.error * share_error(self.asked, self.found.count), list[float]()
         while len(values) < MOST_ROUNDS:
             values.append(measure_round(len(values)))
-            decision = sequential.decide(values, 0.0, error)
+            decision = sequential.decide(values, 0.0, error, known=online.UNKNOWN)
             if decision.outcome in (FASTER, SLOWER):
                 return values, decision.outcome
         return values, UNDECIDED
@@ -242,7 +242,7 @@ class _Questions:
         low, high = found.low, found.high
         values, outcome = self._decide(lambda number: self.sign * self._round(low, high) - self.middle)
         step = [self.sign * (value + self.middle) for value in values]
-        found.step = sequential.decide(step, 0.0, self.error).found
+        found.step = sequential.decide(step, 0.0, self.error, known=online.UNKNOWN).found
         if outcome == SLOWER:
             found.outcome = FOUND if high == low + 1 else RANGE
             found.why = "" if high == low + 1 else "the other states of the range do not run, or are like neither end"

@@ -93,7 +93,7 @@ def digest_entry(entry: Mapping[str, Any]) -> str:
 
 def decide_rounds(rounds: Sequence[float], comparisons: int, content: SessionContent) -> sequential.Decision:
     """Decide about the rounds of a test at its level, which is the session's error over `comparisons`."""
-    return sequential.decide(rounds, content.margin, content.error, comparisons)
+    return sequential.decide(rounds, content.margin, content.error, comparisons, online.UNKNOWN)
 
 
 def run_rounds(
@@ -403,7 +403,7 @@ def _describe(tests: Sequence[SessionTest], content: SessionContent, path: Path)
 def _claim(test: SessionTest, content: SessionContent, path: Path) -> envelope.Claim:
     """Return the claim of a test; intervals of all differences in a session hold together, as their outcomes do."""
     error = content.error if test.outcome == EQUIVALENT else test.level
-    found = sequential.decide(test.rounds, content.margin, error).found
+    found = sequential.decide(test.rounds, content.margin, error, known=online.UNKNOWN).found
     assert found
     size = f"{abs(found.ratio - 1):.1%} {test.outcome} than" if test.outcome != EQUIVALENT else "equivalent to"
     return envelope.Claim(

@@ -16,6 +16,9 @@ takes grow with the logarithm of its level (tests/benchmarks/referee_sessions.py
 
 from profzoo.statistics import sequential
 
+# Nothing is known of the spread of a test's rounds before the first: this spread is larger than any that programs have.
+# The spread of other processes bounds the error over many programs, and an outlier of one would decide in one round.
+UNKNOWN = sequential.Spread(3.0, 3.0)
 # Half of the error is for the first so many tests. Levels of these differ by a factor of four at most; later ones fall
 # with the square of the number.
 HALF = 50

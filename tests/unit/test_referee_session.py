@@ -184,6 +184,14 @@ def test_rounds_that_end_in_an_error_have_spent_their_level(path: Path) -> None:
         sessions.Session(path).add(test, [-0.5])
 
 
+def test_one_outlier_decides_nothing(tmp_path: Path) -> None:
+    """Processes whose times have heavy tails give one once in a while, and a session of many tests would call it a gain."""
+    for outlier in (-20.0, 20.0):
+        values = iter([outlier, *[0.001, -0.002, 0.0] * 40])
+        answer = sessions.judge_in_session(tmp_path / "session.jsonl", "no-op", STATES, values.__next__)
+        assert [claim.outcome for claim in answer.claims] in ([], ["equivalent"])
+
+
 def test_rounds_go_on_until_a_decision_is_confirmed(path: Path) -> None:
     answer = sessions.judge_in_session(path, "next", STATES, rounds(0.1), confirm=lambda found: found.rounds >= 9)
     assert answer.claims[0].says.startswith("next is 9.") and "by 9 rounds (test 5)" in answer.claims[0].says
