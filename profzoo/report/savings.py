@@ -262,14 +262,14 @@ def list_run_arguments(cells: pd.DataFrame) -> dict[tuple[str, str], str]:
 def first_savings(promises: list[Saving]) -> list[Saving]:
     """Return the first saving of each cell, the largest first.
 
-    That is the cell's largest saving, but an upper limit does not come before a plan, which has an expected gain. Where
-    it is a verdict's on the cell and was not measured, the first verdict on the cell takes its place, which may explain
-    it.
+    That is the cell's largest saving, but an upper limit does not come before a plan that is expected to help, nor one
+    in a layer before any plan. Where it is a verdict's on the cell and was not measured, the first verdict on the cell
+    takes its place, which may explain it.
     """
     best: dict[tuple[str, str], Saving] = {}
     for one in promises:
         known = best.setdefault(one.cell, one)
-        if one.plan and known.how == AT_MOST:
+        if one.plan and known.how == AT_MOST and (known.about or one.plan.outlook == HELPS):
             best[one.cell] = one
     ranked = sorted((one for one in reversed(promises) if one.rank), key=lambda one: -one.rank)
     best |= {one.cell: one for one in ranked if best[one.cell].rank and best[one.cell].how != MEASURED}

@@ -113,14 +113,14 @@ def list_largest_gains(verdicts: Path, plans: Path | None) -> list[LargestGain]:
     """Return what the SHOWN cells with the most time per step to gain can gain; cells with unsteady times come last.
 
     As on the page, what a program would have to change comes before a plan where it saves more by simulation. An upper
-    limit never does. Of the verdicts on a cell, the first is told, which may explain one that saves more.
+    limit comes before a plan that may not help. Of the verdicts on a cell, the first is told, which may explain others.
 
     verdicts, plans: paths of these tables, beside the table of cells; without plans, verdicts stand for them.
     """
     cells = {(row["model"], row["phase"]): row for row in read_rows(verdicts.with_name(CELLS))}
     steps = {cell: step for cell, row in cells.items() if (step := _number(row.get("step_ns")))}
     of_cells = read_cell_verdicts(verdicts)
-    found: dict[Cell, LargestGain] = {}
+    found, doubtful = dict[Cell, LargestGain](), set[Cell]()
     planning = list(read_rows(plans)) if plans else []
     for row in planning:
         cell, gain = (row["model"], row["phase"]), _number(row.get("gain"))
@@ -129,11 +129,13 @@ def list_largest_gains(verdicts: Path, plans: Path | None) -> list[LargestGain]:
             mine = (one for one in of_cells if (one["model"], one["phase"]) == cell)
             bottlenecks = [one for one in mine if one["verdict"] not in NO_BOTTLENECKS]
             found[cell] = _of_plan(row, steps[cell], gain, bottlenecks, cells[cell].get("unsteady") or "")
+            doubtful |= {cell} if row["outlook"] != HELPS else set()
     planned, first = dict(found), dict[Cell, LargestGain]()
     by_hand = {(row["model"], row["phase"]): row for row in planning if is_by_hand(row)}
     for row in of_cells:
         cell, gain = (row["model"], row["phase"]), _number(row.get("gain"))
-        counts = cell not in planned or (row.get("method") == SIMULATED and not row.get("settings"))
+        likely = cell in doubtful or row.get("method") == SIMULATED
+        counts = cell not in planned or (likely and not row.get("settings"))
         if cell in steps and counts and gain and gain > 1:
             one = _of_verdict(row, steps[cell], gain, cells[cell].get("unsteady") or "", by_hand.get(cell))
             first.setdefault(cell, one)

@@ -167,6 +167,13 @@ def test_a_cell_begins_with_its_best_plan_and_verdicts_are_the_reasons() -> None
     assert [one["share"] for one in told_["bottlenecks"]] == ["46%", ""]
 
 
+def test_an_upper_limit_comes_before_a_plan_that_may_not_help() -> None:
+    rows = [advice(verdict="restarted workers", settings="", gain=4.0, method="Amdahl")]
+    for outlook, leads in ((plan.MAY_NOT_HELP, "restarted workers"), (plan.HELPS, "")):
+        first, *_ = savings.largest_savings(planned(rows, [a_plan(outlook=outlook)]))
+        assert (first.verdict if not first.plan else "") == leads
+
+
 def test_a_plan_comes_with_the_lines_to_write() -> None:
     """Of a script they come first; a trial takes the places from the plan with the same settings."""
     short, typed = (

@@ -440,7 +440,7 @@ def test_the_end_says_what_failed_first_and_where_most_is_to_be_won(tmp_path: Pa
 
 
 def test_the_end_begins_with_a_change_of_the_program_that_saves_more_than_settings(tmp_path: Path) -> None:
-    """By simulation; an upper limit, and a verdict whose settings plans combine, come after the plan."""
+    """By simulation; an upper limit comes after a plan that helps, a verdict whose settings plans combine after any."""
     verdicts = ["a,train,cell,repeated gradient synchronisation,2,,use no_sync; then,profzoo,replay",
                 "b,train,cell,launch-bound,2,graph=true,,profzoo,replay", "c,train,cell,input-bound,2,,more,profzoo,Amdahl",
                 "d,train,cell,host work,1.2,,do less,profzoo,replay"]  # fmt: skip
@@ -450,6 +450,11 @@ def test_the_end_begins_with_a_change_of_the_program_that_saves_more_than_settin
     told = {one.says.split()[0]: one.says for one in found}
     assert told["a"] == "a train: repeated gradient synchronisation, saves 4 of 8 ms per step: use no_sync"
     assert list(told) == ["a", "b", "c"] and all("precision=bf16" in told[model] for model in "bc")
+    doubtful = [row.replace("expected to help", "it may not help: measure it") for row in plans]
+    answered(tmp_path, verdicts, dict.fromkeys("abcd", 8), doubtful)
+    found = terminal_run_end.list_largest_gains(tmp_path / "verdicts.csv", tmp_path / "plans.csv")
+    told = {one.says.split()[0]: one.says for one in found}
+    assert told["c"].startswith("c train: input-bound, saves up to") and "precision=bf16" in told["b"]
 
 
 def test_the_answer_is_printed_once_and_where_nothing_had_to_run(tmp_path: Path) -> None:
