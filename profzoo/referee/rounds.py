@@ -40,7 +40,8 @@ from profzoo.referee.results import ResultChecks
 from profzoo.referee.states import State
 
 # Seconds that a turn lasts, as a part of the budget, and at least and at most.
-TURNS_OF_BUDGET, LEAST_TURN_S, MOST_TURN_S = 48, 0.04, 1.0
+# Processes that live on a GPU for several rounds decide sooner by more and shorter turns.
+TURNS_OF_BUDGET, LEAST_TURN_S, MOST_TURN_S = {"cpu": 48, "cuda": 150}, 0.04, 1.0
 # Steps of a go of a training, which begins with the reference's weights: rounding grows from step to step.
 TRAINED, MOST_STEPS, MOST_GOES = 8, 4096, 64
 # Results of a go that a contestant keeps, in bytes, and how many of them the referee looks at.
@@ -80,10 +81,9 @@ class Options:
     margin: float = 0.02
     turn_s: float = 0.0
 
-    @property
-    def turn(self) -> float:
-        """Seconds that a turn should last."""
-        return self.turn_s or min(max(self.budget_s / TURNS_OF_BUDGET, LEAST_TURN_S), MOST_TURN_S)
+    def choose_turn_s(self, device: str) -> float:
+        """Return the seconds that a turn should last on this type of device."""
+        return self.turn_s or min(max(self.budget_s / TURNS_OF_BUDGET[device], LEAST_TURN_S), MOST_TURN_S)
 
 
 @dataclass
@@ -138,9 +138,14 @@ class Match:
         self._own, self._material, self._material_digest = states.digest_package(), home / "material.pt", ""
         self._started, self._starting_s, self._is_renewed = 0, 0.0, False
 
+    @property
+    def turn_s(self) -> float:
+        """Seconds that a turn should last."""
+        return self.options.choose_turn_s(self.facts["device"])
+
     def expect_s(self) -> float:
         """Return about how many seconds another round and the end take."""
-        ending_s = SETTLING_S + QUIET_S + self.options.turn
+        ending_s = SETTLING_S + QUIET_S + self.turn_s
         round_s = max((sum(turn.wall_s for turn in turns.values()) for turns in self.turns[-2:]), default=0.0)
         return round_s + ending_s + (self._starting_s if self._is_pair_done() else 0.0)
 
@@ -254,7 +259,7 @@ class Match:
             self._check_quiet()
         self._check_integrity()
         for side in self._sides.values():
-            side.limit(ANSWERING_S + 20 * self.options.turn)
+            side.limit(ANSWERING_S + 20 * self.turn_s)
             side.stop()
         self._starting_s = time.monotonic() - began
 
@@ -504,12 +509,12 @@ class Match:
             self._go(side, secrets.randbits(62), steps)
             taken = time.monotonic() - began
             step_s = taken / steps
-            if taken > self.options.turn / 8 or steps >= most:
+            if taken > self.turn_s / 8 or steps >= most:
                 break
             steps = min(steps * 2, most)
         side.stop()
-        self.steps = int(min(max(self.options.turn / step_s, 1), most))
-        self.goes = int(min(max(round(self.options.turn / (step_s * self.steps)), 1), MOST_GOES))
+        self.steps = int(min(max(self.turn_s / step_s, 1), most))
+        self.goes = int(min(max(round(self.turn_s / (step_s * self.steps)), 1), MOST_GOES))
 
     # Checks of results.
 
