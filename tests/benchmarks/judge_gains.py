@@ -1,6 +1,6 @@
 """How many true gains of 3 % `judge` finds within a budget, and how often it calls a state faster than itself.
 
-python -m tests.benchmarks.judge_gains [--device cuda] [--gains 20] [--nulls 5] [--budget 10s] [--long 20s]
+python -m tests.benchmarks.judge_gains [--device cuda] [--gains 20] [--nulls 5] [--budget 15s] [--long 20s]
     [--shape width=512,batch=8192] [--threads 0]
 
 A gain is a chain of 33 equal products (tests/benchmarks/judged_chain.py) against the chain that makes one more, whose
@@ -75,7 +75,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--gains", type=int, default=20)
     parser.add_argument("--nulls", type=int, default=5)
-    parser.add_argument("--budget", default="10s")
+    parser.add_argument("--budget", default="15s")
     parser.add_argument("--long", default="20s")
     parser.add_argument("--shape", default="")
     parser.add_argument("--threads", type=int, default=0)
