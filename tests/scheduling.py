@@ -19,7 +19,7 @@ ZOO = "the whole zoo"
 TOGETHER = {
     f"tests/unit/test_{name}.py": ZOO
     for name in (
-        "figures", "results", "savings", "svg_sanitizer", "whole_page",
+        "figures", "savings", "svg_sanitizer", "whole_page",
     )
 }  # fmt: skip
 

@@ -73,6 +73,7 @@ def test_a_running_process_records_itself_and_goes_on(here: Path, serve: Callabl
     assert server.poll() is None and [path.name for path in folder.iterdir() if path.suffix == ".json"] == []
 
 
+@pytest.mark.slow
 def test_a_process_that_steps_no_more_ends_with_what_it_has(
     here: Path, serve: Callable[..., subprocess.Popen[str]]
 ) -> None:

@@ -174,6 +174,7 @@ def test_constant_inputs_are_replaced() -> None:
 # Answers.
 
 
+@pytest.mark.slow
 def test_rounds_can_be_played_by_others(tmp_path: Path, starter: ProcessStarter) -> None:
     sides = cheats.state("program", tmp_path / "a"), cheats.state("honest_faster", tmp_path / "b")
     before = states.digest_files(tmp_path)

@@ -5,6 +5,7 @@ from fractions import Fraction
 import pytest
 
 from profzoo.statistics import online, sequential
+from tests import slow
 from tests.benchmarks import referee_sessions
 
 
@@ -27,11 +28,12 @@ def test_a_level_is_what_a_sequential_test_is_given() -> None:
 KINDS = ("0.5 % apart", "bimodal", "disturbed")
 
 
-@pytest.mark.parametrize("strategy", referee_sessions.STRATEGIES)
+@pytest.mark.parametrize("strategy", slow.first(referee_sessions.STRATEGIES, 2))
 def test_sessions_are_rarely_wrong_whatever_the_strategy(strategy: referee_sessions.Strategy) -> None:
     assert referee_sessions.errors(strategy, referee_sessions.spend, 4, 30, KINDS).any == 0
 
 
+@pytest.mark.slow
 def test_sessions_without_control_are_often_wrong() -> None:
     hunting = referee_sessions.hunt_until_lucky
     assert referee_sessions.errors(hunting, referee_sessions.no_control, 6, 50, KINDS).any > 0.3

@@ -17,7 +17,7 @@ from profzoo.cli import ask
 from profzoo.io.scripts import write_csv
 from profzoo.referee import envelope, questions
 from profzoo.referee.questions import COMPARE, TABLES, TRIALS, VERDICTS
-from tests import recorded_results
+from tests import recorded_results, slow
 from tests.unit import compared
 from tests.unit.test_envelope import HOSTILE
 
@@ -243,7 +243,7 @@ def damages(content: bytes, draw: random.Random) -> Mapping[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("table", TABLES.values())
+@pytest.mark.parametrize("table", slow.first(TABLES.values(), 2))
 def test_damage_to_a_table_is_an_error_and_never_a_traceback(results: Path, table: str) -> None:
     path = results / f"tables/{table}.csv"
     content, draw = path.read_bytes(), random.Random(table)

@@ -9,7 +9,6 @@ import threading
 import venv
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +139,7 @@ def test_the_judge_step_leaves_the_comment_the_answer_and_a_measurement_and_fail
     assert (point.commit, point.seconds) == (git(repository, "rev-parse", "HEAD"), JUDGED.after_s)
 
 
-@pytest.mark.skipif(not find_spec("profzoo.referee.judge"), reason="this checkout has no referee to judge with")
+@pytest.mark.slow
 def test_the_judge_step_judges_both_commits_on_this_cpu(
     tmp_path: Path, repository: Path, runner: dict[str, str]
 ) -> None:
