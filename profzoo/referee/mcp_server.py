@@ -107,8 +107,8 @@ class Session:
     """What the user allows, and what is left of it.
 
     home: folder of the program. results: folder of results that the user named. allowed: tools that may run something.
-    left_s: seconds that their calls may take. command: the program of `try`. space: folder for copies. tried: results
-    of the last try.
+    left_s: seconds that their calls may take. command: the program of `try`. space: folder for copies. judged_in: file
+    of the session in which `judge` judges. tried: results of the last try.
     """
 
     home: Path
@@ -117,6 +117,7 @@ class Session:
     left_s: float
     command: Sequence[str]
     space: Path
+    judged_in: str | None = None
     tried: Path | None = None
     copies: int = 0
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -179,8 +180,6 @@ def _shorten(found: dict[str, Any]) -> dict[str, Any]:
 def _require_allowed(session: Session, tool: str) -> None:
     if tool not in session.allowed:
         raise ConfigError(f"{tool} is not allowed: only the user can allow it, by starting profzoo mcp --allow {tool}")
-    if tool == JUDGE and importlib.util.find_spec(questions.JUDGING) is None:
-        raise ConfigError("this release of profzoo has no judge")
     if session.left_s < SHORTEST_S:
         raise ConfigError(
             f"the budget is spent ({session.left_s:.0f} s are left): only the user can give more (--budget)"
@@ -226,6 +225,7 @@ async def _try(session: Session, space: Path, seconds: float) -> dict[str, Any]:
 async def _judge(session: Session, space: Path, seconds: float, given: Mapping[str, Any]) -> dict[str, Any]:
     sides = [_check_state(session.home, given[name]) for name in ("reference", "candidate")]
     options = [f"--{name}={given[name]}" for name in ("module", "phase") if name in given]
+    options += [f"--session={session.judged_in}"] if session.judged_in else []
     command = [JUDGE, "--json", f"--budget={seconds * JUDGED_PART:.0f}s", *options, "--", *sides]
     _, said = await _run_within(command, session.home, space / "output", seconds)
     try:
@@ -412,7 +412,7 @@ def main(words: Sequence[str]) -> int:
     space = Path(tempfile.mkdtemp(prefix="profzoo-mcp-"))
     try:
         with processes.raise_on_signals():
-            asyncio.run(_serve(Session(Path.cwd(), options.results, allowed, budget, typed, space)))
+            asyncio.run(_serve(Session(Path.cwd(), options.results, allowed, budget, typed, space, options.session)))
     finally:
         # In a process of its own, because a client may kill this one seconds after it has left.
         subprocess.Popen(["rm", "-rf", str(space)], start_new_session=True)
@@ -451,6 +451,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="TIME",
         help=f"time that these may take, all calls together; {BUDGET} unless given",
     )
+    parser.add_argument("--session", metavar="FILE", help="judge in the session of this file, as judge --session does")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="-- and the program that try may run")
     return parser
 
