@@ -20,8 +20,9 @@ A and B are each a folder, git:COMMIT of the current repository, or patch:FILE, 
 model's file with build(shape) and sample(shape, generator). Its sizes, its inputs and its loss are those of A. Both
 states run from private copies; nothing is written to yours.
 """
-ENDS = f"""exit codes: 0 an answer; {envelope.EXIT_FAILED} an outcome that --fail-on names; 1 there is no such
-state, or the reference cannot be run; {envelope.EXIT_USAGE} a command line that cannot be used"""
+ENDS = f"""exit codes: 0 it is decided; {envelope.EXIT_CODES[envelope.ABSTAINED]} it is undecided;
+{envelope.EXIT_FAILED} an outcome that --fail-on names; 1 there is no such state, or the reference cannot be run;
+{envelope.EXIT_USAGE} a command line that cannot be used"""
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 SECONDS = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>s|m|min|h|)")
 
@@ -56,7 +57,7 @@ def _judge(given: argparse.Namespace, options: Options) -> tuple[Judgement, enve
     if given.session:
         return judge_in_session(Path(given.session), given.name, given.reference, given.candidate, options)
     found = judge(given.reference, given.candidate, options, given.level or sequential.ERROR)
-    return found, envelope.Envelope((), [found.to_claim()])
+    return found, found.to_answer(())
 
 
 def describe(found: Judgement) -> list[str]:

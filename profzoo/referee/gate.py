@@ -408,7 +408,9 @@ def read_stored(document: Any, where: str) -> list[Judged]:
         judged.append(
             Judged(claim["subject"], claim["outcome"], ratio, low, high, after_s / ratio, after_s, why=claim["says"])
         )
-    return judged + [Judged(one["subject"], NOT_JUDGED, why=one["why"]) for one in document["abstained"]]
+    # The judge abstains from what it leaves undecided.
+    outcome = UNDECIDED if document["question"][:1] == ["judge"] else NOT_JUDGED
+    return judged + [Judged(one["subject"], outcome, why=one["why"]) for one in document["abstained"]]
 
 
 def _or_nan(number: float | None) -> float:

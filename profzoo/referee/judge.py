@@ -20,7 +20,7 @@ from profzoo.compare.numeric_checks import Check
 from profzoo.errors import ConfigError
 from profzoo.experiments.forked_runs import ProcessStarter
 from profzoo.referee import session, states
-from profzoo.referee.envelope import Claim, Envelope
+from profzoo.referee.envelope import Abstention, Claim, Envelope
 from profzoo.referee.exchange import CANDIDATE, REFERENCE, DifferentError, InvalidError, RefusedError
 from profzoo.referee.rounds import TURNS, Match, Options
 from profzoo.statistics import sequential
@@ -86,6 +86,12 @@ class Judgement:
             unit="candidate's time / reference's time" if self.ratio is not None else "",
             confidence=self.confidence if self.ratio is not None else None,
         )
+
+    def to_answer(self, question: Sequence[str]) -> Envelope:
+        """Return the judgement as an answer, which claims nothing if it is undecided."""
+        if self.outcome == UNDECIDED:
+            return Envelope(question, [], [Abstention(self.subject, self.why)])
+        return Envelope(question, [self.to_claim()])
 
 
 @contextmanager

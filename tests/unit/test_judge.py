@@ -12,7 +12,7 @@ import torch
 
 from profzoo.errors import ConfigError
 from profzoo.experiments.forked_runs import ProcessStarter
-from profzoo.referee import envelope, inputs, judge, rounds, states
+from profzoo.referee import envelope, gate, inputs, judge, rounds, states
 from profzoo.referee.judge import Options
 from tests import slow
 from tests.unit import test_judge_cheats as cheats
@@ -271,6 +271,19 @@ def test_what_the_answer_says_is_data(tmp_path: Path) -> None:
     shown = envelope.to_json(envelope.Envelope(["judge"], [found.to_claim()]))
     envelope.check(shown)
     assert shown["claims"][0]["says"] == "the candidate: \\x1b[31mred" and shown["claims"][0]["confidence"] is None
+
+
+def test_what_is_undecided_claims_nothing_and_never_fails_a_gate() -> None:
+    found = judge.Judgement("undecided", "1.0% less time per step: raise the budget", ratio=0.99, subject="b against a")
+    answer = found.to_answer(["judge", "a", "b"])
+    assert (answer.status, answer.exit_code, answer.claims) == ("abstained", 3, [])
+    assert answer.abstained == [envelope.Abstention("b against a", found.why)]
+    (read,) = gate.read_stored(envelope.to_json(answer), "here")
+    assert (read.outcome, read.why, gate.decide(read, gate.FAILING)) == ("undecided", found.why, False)
+    decided = judge.Judgement("faster", "10.0% less time per step", ratio=0.9, subject="b against a").to_answer(
+        ["judge"]
+    )
+    assert decided.exit_code == 0 and decided.claims[0].outcome == "faster"
 
 
 def test_a_turn_is_a_part_of_the_budget() -> None:
