@@ -2,17 +2,16 @@
 
 import argparse
 import importlib
-import importlib.util
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from profzoo.errors import ConfigError
 from profzoo.io import strict_yaml
-from profzoo.referee import envelope, questions
+from profzoo.referee import envelope, questions, session
 from profzoo.referee.envelope import Envelope
 
-JUDGE, SCHEMA, SKILL = "judge", "schema", "skill"
+JUDGE, SESSION, SCHEMA, SKILL = "judge", "session", "schema", "skill"
 SKILL_FILE = envelope.SCHEMA.with_name("skill") / "SKILL.md"
 # Each question with what follows it, and what it answers.
 ASKED = {
@@ -24,6 +23,7 @@ ASKED = {
     "evidence": ("ID", "a claim by its id, with the row it is made of and the commands that remake its files"),
     questions.CLAIMS: ("", "all claims, as export=json writes them"),
     JUDGE: ("A B ...", "what the judge decides between two states of a program; takes the judge's own options"),
+    SESSION: ("FILE", "the tests of a session that judge --session kept, computed anew from their raw rounds"),
     SCHEMA: ("", "the JSON Schema of every answer"),
     SKILL: ("", "a page for coding agents: from a slow program to a proven gain"),
 }
@@ -39,18 +39,28 @@ EXITS = {
 def main(words: Sequence[str]) -> int:
     """Run the command line; returns the exit code."""
     if words[:1] == [JUDGE]:
-        return _judge(words[1:])
-    options = _parser().parse_args(words)
+        # Imported here, because it needs torch; it prints an envelope too.
+        code: int = importlib.import_module(questions.JUDGING).main(["--json", *words[1:]])
+        return code
+    parser = _parser()
+    options = parser.parse_args(words)
     if options.question == SCHEMA:
         print(json.dumps(strict_yaml.load_yaml(envelope.SCHEMA), indent=2))
         return 0
     if options.question == SKILL:
         print(SKILL_FILE.read_text(encoding="utf-8"), end="")
         return 0
+    if options.question == SESSION:
+        if len(options.words) != 1:
+            parser.error("session takes one FILE, as in `profzoo ask session session.jsonl`")
+        return _print(session.describe_session(Path(options.words[0])))
     given, asked = options.results, [options.question, *options.words]
     if options.question == "list" and given is None:
         given, asked = (" ".join(options.words) or None), ["list"]
-    answer = answer_here(asked, given)
+    return _print(answer_here(asked, given))
+
+
+def _print(answer: Envelope) -> int:
     print(envelope.format_json(answer))
     return answer.exit_code
 
@@ -62,16 +72,6 @@ def answer_here(question: Sequence[str], given: str | None) -> Envelope:
     except ConfigError as error:
         return envelope.fail(question, error)
     return questions.ask(question, folder)
-
-
-def _judge(words: Sequence[str]) -> int:
-    """Run the judge, which prints an envelope too."""
-    if importlib.util.find_spec(questions.JUDGING) is None:
-        told = envelope.fail([JUDGE, *words], ConfigError("this release of profzoo has no judge"))
-        print(envelope.format_json(told))
-        return told.exit_code
-    code: int = importlib.import_module(questions.JUDGING).main(["--json", *words])
-    return code
 
 
 def _parser() -> argparse.ArgumentParser:

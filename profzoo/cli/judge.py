@@ -4,12 +4,14 @@ import argparse
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from profzoo.errors import ConfigError, suggest_nearest
+from profzoo.errors import ConfigError, DataError, suggest_nearest
 from profzoo.machine import processes
 from profzoo.referee import envelope
-from profzoo.referee.judge import DEFAULTS, OUTCOMES, PRECISIONS, Judgement, Options, judge
+from profzoo.referee.judge import DEFAULTS, OUTCOMES, PRECISIONS, Judgement, Options, judge, judge_in_session
 from profzoo.statistics import sequential
 
 DESCRIPTION = f"""{__doc__}
@@ -18,8 +20,9 @@ A and B are each a folder, git:COMMIT of the current repository, or patch:FILE, 
 model's file with build(shape) and sample(shape, generator). Its sizes, its inputs and its loss are those of A. Both
 states run from private copies; nothing is written to yours.
 """
-ENDS = f"""exit codes: 0 an answer; {envelope.EXIT_FAILED} an outcome that --fail-on names; 1 there is no such
-state, or the reference cannot be run; {envelope.EXIT_USAGE} a command line that cannot be used"""
+ENDS = f"""exit codes: 0 it is decided; {envelope.EXIT_CODES[envelope.ABSTAINED]} it is undecided;
+{envelope.EXIT_FAILED} an outcome that --fail-on names; 1 there is no such state, or the reference cannot be run;
+{envelope.EXIT_USAGE} a command line that cannot be used"""
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 SECONDS = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>s|m|min|h|)")
 
@@ -37,16 +40,24 @@ def main(words: Sequence[str]) -> int:
     try:
         # Copies are removed, and processes ended, when this one is told to end.
         with processes.raise_on_signals():
-            found = judge(given.reference, given.candidate, options, given.level)
-    except ConfigError as error:
+            found, answer = _judge(given, options)
+    except (ConfigError, DataError, OSError) as error:
         if given.json:
             print(envelope.format_json(envelope.fail(question, error)))
         else:
             print(f"profzoo: {error}", file=sys.stderr)
         return envelope.EXIT_CODES[envelope.ERROR]
-    answer = envelope.Envelope(question, [found.to_claim()], notes=list(describe(found)[1:]))
-    print(envelope.format_json(answer) if given.json else "\n".join(describe(found)))
+    lines = describe(found)
+    answer = replace(answer, question=question, notes=[*answer.notes, *lines[1:]])
+    print(envelope.format_json(answer) if given.json else "\n".join([lines[0], *answer.notes]))
     return envelope.EXIT_FAILED if found.outcome in failing else answer.exit_code
+
+
+def _judge(given: argparse.Namespace, options: Options) -> tuple[Judgement, envelope.Envelope]:
+    if given.session:
+        return judge_in_session(Path(given.session), given.name, given.reference, given.candidate, options)
+    found = judge(given.reference, given.candidate, options, given.level or sequential.ERROR)
+    return found, found.to_answer(())
 
 
 def describe(found: Judgement) -> list[str]:
@@ -77,7 +88,11 @@ def _options(given: argparse.Namespace) -> Options:
     Raises:
         ConfigError: one of them cannot be used.
     """
-    if not 0 < given.level < 1:
+    if given.session and given.level is not None:
+        raise ConfigError("--level: a session gives each test its level: leave it out, or --session")
+    if given.name and not given.session:
+        raise ConfigError("--name: a name is that of a test of a session: give --session FILE too")
+    if given.level is not None and not 0 < given.level < 1:
         raise ConfigError(f"--level {given.level:g}: give a probability between 0 and 1, such as {sequential.ERROR:g}")
     if not 0 < given.margin < 1:
         raise ConfigError(f"--margin {given.margin:g}: give a share between 0 and 1, such as {DEFAULTS.margin:g}")
@@ -161,7 +176,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--threads", type=int, default=0, metavar="N", help="threads of torch on a CPU; its own choice")
     parser.add_argument("--budget", default="60s", metavar="TIME", help="time in all, such as 60s or 2m")
     parser.add_argument("--margin", type=float, default=DEFAULTS.margin, help="difference that counts as equivalent")
-    parser.add_argument("--level", type=float, default=sequential.ERROR, help="error of calling equal times different")
+    parser.add_argument("--level", type=float, help=f"error of calling equal times different; {sequential.ERROR:g}")
+    parser.add_argument("--session", metavar="FILE", help="judge as the next test of this session, at its level")
+    parser.add_argument("--name", default="", help="of the test in the session; the states unless given")
     parser.add_argument("--json", action="store_true", help="print an envelope for programs")
     fails = f"end with {envelope.EXIT_FAILED} for these outcomes: {', '.join(OUTCOMES)}"
     parser.add_argument("--fail-on", default="", metavar="OUTCOMES", help=fails)

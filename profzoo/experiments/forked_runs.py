@@ -12,14 +12,18 @@ import select
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from signal import SIGKILL
 from typing import BinaryIO, Protocol
 
 from profzoo.experiments import fork_server
+from profzoo.machine import processes
 
-# Words of a command that can be forked: Python, -m, a module, and the cell's model.
+# Words of a command that can be forked: Python, -m, a module, and the cell's model. SAFE may come before -m.
 FORKABLE_WORDS = 4
+# Option of Python by which it imports nothing from the current folder.
+SAFE = "-P"
 
 
 class Started(Protocol):
@@ -62,16 +66,21 @@ class ForkedProcess:
 class Server:
     """A running `fork_server`; codes: exit codes of its ended processes, by number."""
 
-    def __init__(self, words: Sequence[str]) -> None:
-        """words: the command of the first process, from which the server knows what to prepare."""
-        python, _, module, *rest = words
+    def __init__(self, words: Sequence[str], place: str | None = None) -> None:
+        """words: the command of the first process, from which the server knows what to prepare.
+
+        place: its current folder; None for that of this process.
+        """
+        self._named = words.index("-m") + 1
+        python, module, rest = words[: self._named], words[self._named], words[self._named + 1 :]
         self.codes: dict[int, int] = {}
         self._count, self._gone = 0, False
         self._mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                [python, "-m", fork_server.__name__, str(theirs.fileno()), module, *rest], pass_fds=[theirs.fileno()]
-            )
+                [*python, fork_server.__name__, str(theirs.fileno()), module, *rest],
+                pass_fds=[theirs.fileno()], cwd=place, env={**os.environ, **_find_package(place)},
+            )  # fmt: skip
         said = self._mine.recv(fork_server.MESSAGE_BYTES)
         # Why processes cannot be forked; empty if they can.
         self.why = str(json.loads(said)["why"]) if said else f"its server ended with {self._process.wait()}"
@@ -84,7 +93,7 @@ class Server:
         inherited = [to.fileno()] if to else []
         inherited += [int(variables[shift])] if shift else []
         request: fork_server.Request = {
-            "number": self._count, "kill": False, "words": list(words[3:]), "variables": dict(variables),
+            "number": self._count, "kill": False, "words": list(words[self._named + 1 :]), "variables": dict(variables),
             "printed": bool(to), "shift": shift,
         }  # fmt: skip
         self._send(request, inherited)
@@ -126,19 +135,30 @@ class Server:
         self._process.wait()
 
 
+def _find_package(place: str | None) -> dict[str, str]:
+    """Return what a process in a folder of its own needs to find this package."""
+    return {"PYTHONPATH": processes.join_python_path()} if place else {}
+
+
 class ProcessStarter:
-    """Starts processes, and keeps the servers that fork them."""
+    """Starts processes, and keeps the servers that fork them.
+
+    A command with SAFE runs in an empty folder, so that relative folders of PYTHONPATH hold nothing either.
+    """
 
     def __init__(self, fork: bool) -> None:
         """fork: whether processes may be forked."""
         self._fork = fork
         self._servers: dict[tuple[str, ...], Server] = {}
+        self._empty: tempfile.TemporaryDirectory[str] | None = None
         self.separate_why = ""
 
     def close(self) -> None:
         """End all servers, and with them the processes that these forked."""
         for server in self._servers.values():
             server.close()
+        if self._empty:
+            self._empty.cleanup()
 
     def prepare(self, words: Sequence[str]) -> bool:
         """Start the server of a command, if it has none yet; returns whether its processes are forked."""
@@ -162,14 +182,26 @@ class ProcessStarter:
         if server := self._server(words):
             return server.start(words, variables, to, shift)
         inherited = [int(variables[shift])] if shift else []
-        return subprocess.Popen(words, env={**os.environ, **variables}, stdout=to, stderr=to, pass_fds=inherited)
+        place = self._place(words)
+        return subprocess.Popen(
+            words, env={**os.environ, **_find_package(place), **variables}, stdout=to, stderr=to, pass_fds=inherited,
+            cwd=place,
+        )  # fmt: skip
+
+    def _place(self, words: Sequence[str]) -> str | None:
+        if list(words[1:2]) != [SAFE]:
+            return None
+        self._empty = self._empty or tempfile.TemporaryDirectory(prefix="profzoo-empty-")
+        return self._empty.name
 
     def _server(self, words: Sequence[str]) -> Server | None:
-        if not self._fork or len(words) < FORKABLE_WORDS or words[1] != "-m":
+        place = self._place(words)
+        least = FORKABLE_WORDS + (place is not None)
+        if not self._fork or len(words) < least or words[least - 3] != "-m":
             return None
-        key = (*words[: FORKABLE_WORDS - 1], words[FORKABLE_WORDS - 1].partition("@")[0])
+        key = (*words[: least - 1], words[least - 1].partition("@")[0])
         if key not in self._servers:
-            self._servers[key] = Server(words)
+            self._servers[key] = Server(words, place)
             if why := self._servers[key].why:
                 self.separate_why = why
                 print(f"profzoo: each process starts by itself, because {why}", file=sys.stderr, flush=True)

@@ -20,6 +20,7 @@ from profzoo.machine import fork_client, process_tree, supervisor, surroundings
 from profzoo.machine.supervisor import HEEDED
 
 PROJECT = Path(__file__).parents[2]
+INSTALLED = "site-packages"
 # Variables that the supervisor's Python needs. It gets no others, because a profiler run by root may record them.
 NEEDED = ("PATH", "LD_LIBRARY_PATH", "PYTHONDONTWRITEBYTECODE", "PYTHONHOME")
 
@@ -157,3 +158,14 @@ def raise_on_signals() -> Iterator[None]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def find_own_folder() -> str:
+    """Return the folder on Python's path by which this package is found; empty if it is installed."""
+    return "" if INSTALLED in PROJECT.parts else str(PROJECT)
+
+
+def join_python_path() -> str:
+    """Return PYTHONPATH for a process that has to find this package, and that does not look in its current folder."""
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return os.pathsep.join(filter(None, [find_own_folder(), *given]))

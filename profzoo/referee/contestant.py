@@ -8,11 +8,13 @@ imported, and looked at again afterwards.
 import builtins
 import contextlib
 import importlib
+import importlib.util
 import os
 import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,7 +28,7 @@ from profzoo.errors import ConfigError, first_error_line
 from profzoo.harness import devices, inspection, interface
 from profzoo.harness.ranges import Ranges
 from profzoo.harness.step import batches, step_loop, training_step
-from profzoo.machine import process_tree
+from profzoo.machine import process_tree, processes
 from profzoo.op_costs import operator_calls, operators
 from profzoo.referee import exchange, inputs
 from profzoo.referee.inputs import Inputs, Values
@@ -333,6 +335,7 @@ def load_model(folder: str, module: str) -> interface.ModelFunctions:
     sys.path[:] = [*dict.fromkeys(places), *(path for path in sys.path if path not in places)]
     importlib.invalidate_caches()
     name = ".".join(Path(module).with_suffix("").parts)
+    _take_folder(home, name.partition(".")[0])
     try:
         found = interface.load_functions(name)
     except TypeError as error:
@@ -343,6 +346,14 @@ def load_model(folder: str, module: str) -> interface.ModelFunctions:
     return found
 
 
+def _take_folder(home: Path, name: str) -> None:
+    """Have a folder without __init__.py be a package also where a package of its name is installed, which would win."""
+    found = PathFinder.find_spec(name, [str(home)])
+    if found and found.origin is None and name not in sys.modules:
+        found.submodule_search_locations = [str(home / name)]
+        sys.modules[name] = importlib.util.module_from_spec(found)
+
+
 def _load_loss(where: Mapping[str, str]) -> Callable[[Any, Any], Tensor]:
     """Load the reference's loss, and forget its modules, as a candidate's have the same names; torch's by default."""
     if not where:
@@ -350,7 +361,10 @@ def _load_loss(where: Mapping[str, str]) -> Callable[[Any, Any], Tensor]:
     before, paths = set(sys.modules), list(sys.path)
     loss = load_model(where["folder"], where["module"]).loss
     for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", None) or "").startswith(where["folder"]):
+        module = sys.modules[name]
+        # A folder without __init__.py has no file.
+        places = [getattr(module, "__file__", None), *getattr(module, "__path__", ())]
+        if any(Path(place or "/").is_relative_to(where["folder"]) for place in places):
             del sys.modules[name]
     sys.path[:] = paths
     return loss
@@ -484,8 +498,8 @@ def prepare(words: Sequence[str]) -> None:
 def main(words: Sequence[str] | None = None) -> int:
     """Talk to the referee; returns the exit code."""
     process_tree.die_with_parent()
-    # The folder in which the referee was started may be that of a state as the user has it.
-    sys.path.append(sys.path.pop(0))
+    # This package is known by now; what else lies beside it, such as a package `models`, is no part of a state.
+    sys.path[:] = [path for path in sys.path if path != processes.find_own_folder()]
     with socket.socket(fileno=int(os.environ.pop(exchange.SOCKET))) as connection:
         connection.set_inheritable(False)
         converse(connection)

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from profzoo.errors import ConfigError
-from profzoo.experiments.forked_runs import ProcessStarter, Started
+from profzoo.experiments.forked_runs import SAFE, ProcessStarter, Started
 from profzoo.machine import process_tree
 from profzoo.referee import envelope
 from profzoo.referee.states import State
 
 CONTESTANT, SOCKET = "profzoo.referee.contestant", "PROFZOO_REFEREE_SOCKET"
 REFERENCE, CANDIDATE = "reference", "candidate"
-COMMAND = (sys.executable, "-m", CONTESTANT, "go")
+COMMAND = (sys.executable, SAFE, "-m", CONTESTANT, "go")
 # A variable of contestants' processes, by which processes that they start are known.
 MARK = "PROFZOO_CONTESTANT"
 

@@ -8,9 +8,8 @@ import importlib
 import math
 import re
 import subprocess
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import chdir, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import chdir
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -205,21 +204,6 @@ def decide(judged: Judged, fail_on: Sequence[str]) -> bool:
     return judged.outcome not in OPEN and judged.outcome in fail_on
 
 
-@contextmanager
-def enter_commits(repository: Path) -> Iterator[Path]:
-    """Work in a folder that has the commits of a repository, and none of its files.
-
-    Python imports files of the current folder in place of packages of the same name. In CI it has the head's files.
-    """
-    objects = _git(repository, "rev-parse", "--path-format=absolute", "--git-path", "objects").stdout.strip()
-    with tempfile.TemporaryDirectory(prefix="profzoo-gate-") as made:
-        folder = Path(made)
-        _git(folder, "init", "--quiet", "--bare")
-        (folder / "objects/info/alternates").write_text(f"{objects}\n", encoding="utf-8")
-        with chdir(folder):
-            yield folder
-
-
 def judge_all(entries: Sequence[Entry], change: Change, budget_s: float) -> list[Judged]:
     """Judge the programs between both commits of the repository in the current folder.
 
@@ -228,7 +212,9 @@ def judge_all(entries: Sequence[Entry], change: Change, budget_s: float) -> list
     # Imported here, because a gate on stored judgements needs no torch.
     judge = importlib.import_module("profzoo.referee.judge")
     found = []
-    with enter_commits(Path.cwd()):
+    # The configuration names files relative to the top of the repository.
+    top = _git(Path.cwd(), "rev-parse", "--show-toplevel").stdout.strip()
+    with chdir(top or Path.cwd()):
         for entry in entries:
             options = judge.Options(
                 module=entry.module, phase=entry.phase, shape=entry.shape, precision=entry.precision, budget_s=budget_s
@@ -422,7 +408,9 @@ def read_stored(document: Any, where: str) -> list[Judged]:
         judged.append(
             Judged(claim["subject"], claim["outcome"], ratio, low, high, after_s / ratio, after_s, why=claim["says"])
         )
-    return judged + [Judged(one["subject"], NOT_JUDGED, why=one["why"]) for one in document["abstained"]]
+    # The judge abstains from what it leaves undecided.
+    outcome = UNDECIDED if document["question"][:1] == ["judge"] else NOT_JUDGED
+    return judged + [Judged(one["subject"], outcome, why=one["why"]) for one in document["abstained"]]
 
 
 def _or_nan(number: float | None) -> float:

@@ -12,14 +12,15 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from profzoo.compare.numeric_checks import Check
+from profzoo.errors import ConfigError
 from profzoo.experiments.forked_runs import ProcessStarter
-from profzoo.referee import states
-from profzoo.referee.envelope import Claim
+from profzoo.referee import session, states
+from profzoo.referee.envelope import Abstention, Claim, Envelope
 from profzoo.referee.exchange import CANDIDATE, REFERENCE, DifferentError, InvalidError, RefusedError
 from profzoo.referee.rounds import TURNS, Match, Options
 from profzoo.statistics import sequential
@@ -85,6 +86,12 @@ class Judgement:
             unit="candidate's time / reference's time" if self.ratio is not None else "",
             confidence=self.confidence if self.ratio is not None else None,
         )
+
+    def to_answer(self, question: Sequence[str]) -> Envelope:
+        """Return the judgement as an answer, which claims nothing if it is undecided."""
+        if self.outcome == UNDECIDED:
+            return Envelope(question, [], [Abstention(self.subject, self.why)])
+        return Envelope(question, [self.to_claim()])
 
 
 @contextmanager
@@ -170,6 +177,66 @@ def _decide(match: Match, between: list[float], options: Options, level: float, 
                 match.renew()
         if time.monotonic() + match.expect_s() > ends:
             return decision
+
+
+def judge_in_session(
+    path: Path,
+    name: str,
+    reference: str,
+    candidate: str,
+    options: Options = DEFAULTS,
+    starter: ProcessStarter | None = None,
+) -> tuple[Judgement, Envelope]:
+    """Judge a candidate as the next test of a session, which gives the level; return the judgement, and the answer.
+
+    path: file of the session, which is created if it is missing. name: of what is tried; empty for that of the states.
+    A candidate that is refused leaves the test unanswered, and the answer says why.
+
+    Raises:
+        ConfigError: there is no such state, the reference cannot be run, or the session has another margin.
+        DataError: something is wrong with the file of the session.
+    """
+    ends = time.monotonic() + options.budget_s
+    with _matched(reference, candidate, options, starter) as match:
+        kept = session.open_session(path, options.margin).read().margin
+        if kept != options.margin:
+            told = f"its margin is {kept:g}, and {options.margin:g} was given"
+            raise ConfigError(f"{path}: {told}: give --margin {kept:g}, or another file")
+        between: list[float] = []
+        work: dict[str, Any] = {}
+        outcome = UNDECIDED
+
+        def play() -> float:
+            if not match.begun_at:
+                match.open()
+            between.append(match.play_round())
+            return between[-1]
+
+        def confirm(decision: sequential.Decision) -> bool:
+            if not _is_confirmed(match, decision):
+                if decision.rounds > 1:
+                    match.renew()
+                return False
+            if unchecked := match.numbers.explain_unchecked():
+                raise RefusedError(f"what the candidate computes could not be checked: {unchecked}")
+            work.update(_check_work(match.finish(), options))
+            return True
+
+        def refuse(error: Exception) -> bool:
+            nonlocal outcome
+            outcome = error.outcome if isinstance(error, RefusedError) else outcome
+            return isinstance(error, RefusedError)
+
+        answer = session.judge_in_session(
+            path, name or match.subject, tuple(map(states.digest_state, match.states)), play,  # type: ignore[arg-type]
+            confirm=confirm, refuse=refuse, go_on=lambda: time.monotonic() + match.expect_s() <= ends,
+        )  # fmt: skip
+        why = [*(claim.says for claim in answer.claims), *(one.why for one in answer.abstained)]
+        found = _describe(match, between, None, (outcome, why[0]), work, sequential.ERROR)
+    for claim in answer.claims:
+        found = replace(found, outcome=claim.outcome, ratio=claim.value, low=claim.low, high=claim.high,
+                        confidence=claim.confidence or found.confidence)  # fmt: skip
+    return found, answer
 
 
 def count_comparisons(level: float) -> int:

@@ -155,6 +155,11 @@ class Match:
         words = (self._states[name].word for name in (CANDIDATE, REFERENCE))
         return f"{' against '.join(words)}, {self.options.phase}"
 
+    @property
+    def states(self) -> tuple[State, State]:
+        """The reference and the candidate."""
+        return self._states[REFERENCE], self._states[CANDIDATE]
+
     # Beginning and end.
 
     def open(self) -> None:

@@ -29,6 +29,7 @@ from profzoo.statistics.speedup import EQUIVALENT, FASTER, SLOWER, UNDECIDED
 
 Rounds = Callable[[], float]
 Confirm = Callable[[sequential.Decision], bool]
+Refuse = Callable[[Exception], bool]
 VERSION = 1
 SETTINGS, BEGUN, ENDED = "session", "begun", "ended"
 # Outcomes of tests besides those of sequential.decide: one without an answer, and one whose rounds ended in an error.
@@ -55,7 +56,8 @@ class SessionTest:
 
     number: from 1. states: digests of the reference and of the candidate. level: probability with which it may call
     equal states different. rounds: logarithms of the candidate's over the reference's time. outcome: faster, slower,
-    equivalent, undecided, unfinished or unanswered. line: of the file, on which the last entry of the test is.
+    equivalent, undecided, unfinished or unanswered. line: of the file, on which the last entry of the test is. head:
+    digest of that entry.
     """
 
     number: int
@@ -66,6 +68,7 @@ class SessionTest:
     outcome: str = UNFINISHED
     why: str = ""
     line: int = 0
+    head: str = ""
 
 
 @dataclass
@@ -97,14 +100,20 @@ def decide_rounds(rounds: Sequence[float], comparisons: int, content: SessionCon
 
 
 def run_rounds(
-    rounds: Rounds, comparisons: int, content: SessionContent, most_rounds: int, confirm: Confirm = bool
+    rounds: Rounds,
+    comparisons: int,
+    content: SessionContent,
+    most_rounds: int,
+    confirm: Confirm = bool,
+    go_on: Callable[[], bool] = lambda: True,
 ) -> Iterator[float]:
     """Run rounds until they decide, cannot be hoped to decide within `most_rounds`, or are so many; yield each one.
 
     confirm: whether a decision may end the rounds. Later looks have their own shares of the error, so going on is free.
+    go_on: whether there is time for another round.
     """
     values: list[float] = []
-    while len(values) < most_rounds:
+    while len(values) < most_rounds and (not values or go_on()):
         values.append(float(rounds()))
         if not math.isfinite(values[-1]):
             raise DataError(f"round {len(values)} has no finite ratio of times: measure again")
@@ -222,7 +231,8 @@ def _read_ended(entry: Mapping[str, Any], content: SessionContent, line: int) ->
     found = decide_rounds(rounds, comparisons, content).outcome
     if said != (UNANSWERED if entry["why"] else found):
         yield f"says {envelope.quote(said)} of test {number}, whose rounds give {found}"
-    content.tests[number - 1] = replace(test, rounds=tuple(rounds), outcome=said, why=entry["why"], line=line)
+    answer = {"rounds": tuple(rounds), "outcome": said, "why": entry["why"], "head": entry["digest"]}
+    content.tests[number - 1] = replace(test, line=line, **answer)
 
 
 ENTRIES: Mapping[str, Callable[[Mapping[str, Any], SessionContent, int], Iterator[str]]] = {
@@ -269,10 +279,10 @@ class Session:
             _append(self.path, {"entry": BEGUN, **fields}, content.head)
         return SessionTest(number, free, states, level)
 
-    def add(self, test: SessionTest, rounds: Sequence[float], why: str = "") -> tuple[SessionTest, str]:
-        """Add the answer of a test that has begun; its outcome follows from the rounds. Return both, and the head.
+    def add(self, test: SessionTest, rounds: Sequence[float], why: str = "") -> SessionTest:
+        """Add the answer of a test that has begun; its outcome follows from the rounds.
 
-        why: the error that ended the rounds, which leaves the test unanswered; empty if none did.
+        why: what leaves the test unanswered, such as an error that ended the rounds; empty if nothing does.
 
         Raises:
             DataError: the test has not begun in this session, or has an answer.
@@ -286,7 +296,7 @@ class Session:
             outcome = UNANSWERED if why else found.outcome
             entry = {"entry": ENDED, "test": test.number, "rounds": values, "outcome": outcome, "why": why}
             head = _append(self.path, entry, content.head)
-        return replace(known[0], rounds=tuple(values), outcome=outcome, why=why), head
+        return replace(known[0], rounds=tuple(values), outcome=outcome, why=why, head=head)
 
     @contextmanager
     def _locked(self) -> Iterator[SessionContent]:
@@ -346,23 +356,40 @@ def judge_in_session(
     rounds: Rounds,
     most_rounds: int = MOST_ROUNDS,
     confirm: Confirm = bool,
+    refuse: Refuse = lambda _: False,
+    go_on: Callable[[], bool] = lambda: True,
 ) -> envelope.Envelope:
     """Judge a candidate as the next test of a session, and return the answer.
 
     name: of what is tried. states: digests of the reference and of the candidate. rounds: runs one more round, and
     returns the logarithm of the candidate's over the reference's time; what it raises is noted in the session, and
-    raised again. confirm: whether a decision may end the rounds, such as one that new processes have confirmed.
+    raised again. confirm: whether a decision may end the rounds, such as one that new processes have confirmed; without
+    that, the test is unanswered. refuse: whether an error is the answer, and is not raised again. go_on: whether there
+    is time for another round.
     """
     session = open_session(path)
-    content, test, values = session.read(), session.begin(name, states), []
+    content, test, values, why = session.read(), session.begin(name, states), list[float](), ""
+    comparisons, confirmed = online.count_comparisons(test.number), False
+
+    def note(decision: sequential.Decision) -> bool:
+        nonlocal confirmed
+        confirmed = confirm(decision)
+        return confirmed
+
     try:
-        for value in run_rounds(rounds, online.count_comparisons(test.number), content, most_rounds, confirm):
+        for value in run_rounds(rounds, comparisons, content, most_rounds, note, go_on):
             values.append(value)
+        outcome = decide_rounds(values, comparisons, content).outcome
+        if outcome != UNDECIDED and not confirmed:
+            why = f"new processes have not confirmed that it is {outcome}: raise the budget"
     except BaseException as error:
-        session.add(test, values, first_error_line(error))
-        raise
-    done, head = session.add(test, values)
-    return replace(_describe([done], content, path), question=("judge", name), notes=(_tell_head(done.number, head),))
+        why = first_error_line(error)
+        if not isinstance(error, Exception) or not refuse(error):
+            session.add(test, values, why)
+            raise
+    done = session.add(test, values, why)
+    notes = (_tell_head(done.number, done.head),)
+    return replace(_describe([done], content, path), question=("judge", name), notes=notes)
 
 
 def describe_session(path: Path) -> envelope.Envelope:
@@ -411,7 +438,10 @@ def _claim(test: SessionTest, content: SessionContent, path: Path) -> envelope.C
         kind="judgement",
         subject=test.name,
         outcome=test.outcome,
-        says=f"{test.name} is {size} its reference by {len(test.rounds)} rounds (test {test.number})",
+        says=(
+            f"{test.name} is {size} its reference by {len(test.rounds)} rounds "
+            f"(test {test.number} at level {test.level:.2g}, entry {test.head})"
+        ),
         value=found.ratio,
         low=found.low,
         high=found.high,

@@ -5,6 +5,7 @@ so that nothing is written where the user works.
 """
 
 import io
+import json
 import os
 import re
 import shutil
@@ -112,6 +113,11 @@ def explain_change(before: dict[str, str], after: dict[str, str]) -> str:
         if before.get(name) != after.get(name):
             return f"{name} {'was added' if name not in before else 'is gone' if name not in after else 'was changed'}"
     return ""
+
+
+def digest_state(state: State) -> str:
+    """Return the digest of a state: of its files, and of which of them is the program."""
+    return f"sha256:{digests.text_digest(json.dumps([str(state.module), state.digests], sort_keys=True))}"
 
 
 def digest_package() -> dict[str, str]:

@@ -234,17 +234,6 @@ def test_without_a_configuration_in_the_base_nothing_runs(
     assert "only what the base names is run: nothing was judged" in capsys.readouterr().out
 
 
-def test_commits_are_judged_in_a_folder_without_files_of_the_change(tmp_path: Path) -> None:
-    base = commit(tmp_path / "r", "judge: [{module: a.py}]\n")
-    before = Path.cwd()
-    with gate.enter_commits(tmp_path / "r") as folder:
-        assert Path.cwd() == folder
-        assert gate.find_commit(base, folder) == base
-        assert gate.read_configuration(base, folder) == "judge: [{module: a.py}]\n"
-        assert not list(folder.rglob("*.py")) and not (folder / gate.CONFIGURATION).exists()
-    assert Path.cwd() == before and not folder.exists()
-
-
 @pytest.mark.parametrize("word", ["nowhere", "--output=x", "HEAD^9", "main:a"])
 def test_a_commit_that_is_none_is_told(word: str, tmp_path: Path) -> None:
     commit(tmp_path / "r")

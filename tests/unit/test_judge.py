@@ -3,6 +3,7 @@
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,9 @@ import torch
 
 from profzoo.errors import ConfigError
 from profzoo.experiments.forked_runs import ProcessStarter
-from profzoo.referee import envelope, inputs, judge, rounds, states
+from profzoo.referee import envelope, gate, inputs, judge, rounds, states
 from profzoo.referee.judge import Options
+from tests import slow
 from tests.unit import test_judge_cheats as cheats
 
 PROGRAM = "def build(shape):\n    pass\n"
@@ -191,6 +193,49 @@ def test_rounds_can_be_played_by_others(tmp_path: Path, starter: ProcessStarter)
         pass
 
 
+IN_A_PACKAGE = """
+import torch, yaml
+from torch import nn
+from lib import layers
+
+WORKLOADS = {"trimmed": {phase: {"batch": 4} for phase in ("inference", "train")}}
+
+def build(shape):
+    return layers.NAMEmake()
+
+def sample(shape, generator):
+    return torch.randn(8, generator=generator), torch.randint(8, (), generator=generator)
+
+def loss(outputs, targets):
+    return 2 * nn.functional.cross_entropy(outputs, targets)
+"""
+LAYERS = "from torch import nn\ndef NAMEmake():\n    return nn.Linear(8, 8)\n"
+
+
+@pytest.mark.parametrize("phase", slow.first(("train", "inference")))
+@pytest.mark.parametrize("fork", slow.first((True, False)))
+def test_states_import_their_own_files_and_none_of_the_current_folder(
+    phase: str, fork: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Folders without __init__.py have the names of an installed package, and of one of the other state."""
+    sides = []
+    for name in ("its_", "own_"):
+        home = folder(tmp_path / name / "models", tiny=IN_A_PACKAGE.replace("NAME", name)).parent
+        folder(home / "lib", layers=LAYERS.replace("NAME", name))
+        sides.append(str(home))
+    marker = tmp_path / "imported"
+    trap = f"open({str(marker)!r}, 'w').close()\nraise SystemExit('the current folder was imported from')\n"
+    here = folder(tmp_path / "here", yaml=trap, torch=trap, lib=trap, sitecustomize=trap)
+    monkeypatch.chdir(here)
+    folder(tmp_path / "packages/models", __init__=trap)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["", ".", str(tmp_path / "packages")]))
+    with closing(ProcessStarter(fork)) as starter:
+        given = Options(phase=phase, device="cpu", threads=1, turn_s=0.04)
+        with judge.open_rounds(sides[0], sides[1], given, starter) as play:
+            assert np.isfinite(play())
+    assert not marker.exists()
+
+
 BROKEN = {
     "division by zero": "WORKLOADS = {'trimmed': {'inference': {'batch': 2}}}\n" + PROGRAM.replace("pass", "1 / 0"),
     "says no batch in WORKLOADS": "from torch import nn\ndef build(shape):\n    return nn.Linear(2, 2)\n",
@@ -227,6 +272,19 @@ def test_what_the_answer_says_is_data(tmp_path: Path) -> None:
     shown = envelope.to_json(envelope.Envelope(["judge"], [found.to_claim()]))
     envelope.check(shown)
     assert shown["claims"][0]["says"] == "the candidate: \\x1b[31mred" and shown["claims"][0]["confidence"] is None
+
+
+def test_what_is_undecided_claims_nothing_and_never_fails_a_gate() -> None:
+    found = judge.Judgement("undecided", "1.0% less time per step: raise the budget", ratio=0.99, subject="b against a")
+    answer = found.to_answer(["judge", "a", "b"])
+    assert (answer.status, answer.exit_code, answer.claims) == ("abstained", 3, [])
+    assert answer.abstained == [envelope.Abstention("b against a", found.why)]
+    (read,) = gate.read_stored(envelope.to_json(answer), "here")
+    assert (read.outcome, read.why, gate.decide(read, gate.FAILING)) == ("undecided", found.why, False)
+    decided = judge.Judgement("faster", "10.0% less time per step", ratio=0.9, subject="b against a").to_answer(
+        ["judge"]
+    )
+    assert decided.exit_code == 0 and decided.claims[0].outcome == "faster"
 
 
 def test_a_turn_is_a_part_of_the_budget() -> None:

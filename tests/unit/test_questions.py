@@ -307,13 +307,14 @@ def test_the_command_prints_an_answer_and_ends_with_its_code(made: Path, capsys:
         (["plans", "nothing", "--results", str(made)], 1),
         (["list", str(made / "nowhere")], 1),
         (["trials", "--results", str(made / "bert")], 3),
+        (["session", str(made / "nowhere")], 1),
     ):
         assert ask.main(words) == code, words
         envelope.check(json.loads(capsys.readouterr().out))
     assert ask.main(["schema"]) == 0
     assert json.loads(capsys.readouterr().out)["properties"]["version"] == {
         "const": envelope.VERSION, "description": "raised when a field changes its meaning or goes; new fields leave it"}  # fmt: skip
-    for wrong in (["diagnoze"], [], ["list", "--all"]):
+    for wrong in (["diagnoze"], [], ["list", "--all"], ["session"]):
         with pytest.raises(SystemExit) as ended:
             ask.main(wrong)
         assert ended.value.code == envelope.EXIT_USAGE

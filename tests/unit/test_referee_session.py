@@ -194,8 +194,18 @@ def test_one_outlier_decides_nothing(tmp_path: Path) -> None:
 
 def test_rounds_go_on_until_a_decision_is_confirmed(path: Path) -> None:
     answer = sessions.judge_in_session(path, "next", STATES, rounds(0.1), confirm=lambda found: found.rounds >= 9)
-    assert answer.claims[0].says.startswith("next is 9.") and "by 9 rounds (test 5)" in answer.claims[0].says
+    assert answer.claims[0].says.startswith("next is 9.") and "by 9 rounds (test 5 at level " in answer.claims[0].says
     assert sessions.check_session(path) == []
+
+
+def test_without_time_for_a_confirmation_a_test_is_unanswered(path: Path) -> None:
+    left = iter([True] * 8)
+    answer = sessions.judge_in_session(
+        path, "next", STATES, rounds(0.1), confirm=lambda _: False, go_on=lambda: next(left, False)
+    )
+    assert answer.status == "abstained" and "have not confirmed that it is faster" in answer.abstained[0].why
+    test = sessions.Session(path).read().tests[-1]
+    assert (test.outcome, len(test.rounds)) == ("unanswered", 9) and sessions.check_session(path) == []
 
 
 def test_an_answer_is_an_envelope_with_the_interval_of_its_level(path: Path) -> None:

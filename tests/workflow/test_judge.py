@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from profzoo.records import import_graph
-from profzoo.referee import envelope
+from profzoo.referee import envelope, session
+from profzoo.statistics import online
 from tests.unit.test_judge_cheats import state
 
 COMMON = ["--module", "model.py", "--device", "cpu", "--threads", "1", "--budget", "3s"]
@@ -36,6 +37,31 @@ def test_a_gate_fails_on_what_it_was_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_judgements_of_a_session_have_levels_of_their_own(tmp_path: Path) -> None:
+    """A gain, the program itself, and a candidate that is refused."""
+    file, answers = tmp_path / "session.jsonl", []
+    words = [*COMMON, "--json", "--session", str(file)]
+    for name, budget in (("honest_faster", "45s"), ("honest_same", "3s"), ("skipped_layer", "3s")):
+        sides = state("program", tmp_path / f"a.{name}"), state(name, tmp_path / name)
+        done = run(*sides, *words, "--budget", budget, "--name", name, "--fail-on", "different")
+        answers.append(json.loads(done.stdout))
+        envelope.check(answers[-1])
+        assert done.returncode == (4 if name == "skipped_layer" else 0 if answers[-1]["claims"] else 3), done
+    (claim,) = answers[0]["claims"]
+    tests = session.Session(file).read().tests
+    assert claim["outcome"] == "faster" and claim["high"] < 1
+    assert f"(test 1 at level {online.give_level(1):.2g}, entry {tests[0].head})" in claim["says"]
+    assert not answers[2]["claims"] and "outputs" in answers[2]["abstained"][0]["why"]
+    assert [test.name for test in tests] == ["honest_faster", "honest_same", "skipped_layer"]
+    assert [test.outcome for test in tests][::2] == ["faster", "unanswered"]
+    assert tests[1].outcome in ("equivalent", "undecided")
+    # The reference is the same one, wherever it lies.
+    assert len({test.states[0] for test in tests}) == 1 and len({test.states[1] for test in tests}) == 3
+    told = session.describe_session(file)
+    assert told.claims[0].says == claim["says"] and not told.error
+
+
+@pytest.mark.slow
 def test_one_that_is_told_to_end_leaves_nothing(tmp_path: Path) -> None:
     sides = state("program", tmp_path / "a"), state("honest_same", tmp_path / "b")
     (tmp_path / "t").mkdir()
@@ -56,8 +82,8 @@ def test_one_that_is_told_to_end_leaves_nothing(tmp_path: Path) -> None:
 def test_an_answer_is_no_failure(tmp_path: Path) -> None:
     sides = state("program", tmp_path / "a"), state("honest_same", tmp_path / "b")
     done = run(*sides, *COMMON, "--fail-on", "different,invalid,slower")
-    assert done.returncode == 0, done.stdout + done.stderr
     first, clock, *rest = done.stdout.splitlines()
+    assert done.returncode == (3 if first.startswith("undecided") else 0), done.stdout + done.stderr
     assert first.split(":")[0] in ("undecided", "equivalent") and "by the referee's clock" in clock
     assert "work of a step: both sides call the same operators" in rest
 
@@ -67,6 +93,7 @@ def test_what_cannot_be_judged_is_told_in_one_line(tmp_path: Path) -> None:
         ([str(tmp_path / "none"), str(tmp_path)], 1, "is not a folder"),
         ([str(tmp_path), str(tmp_path), "--shape", "batch"], 2, "gives no size"),
         ([str(tmp_path), str(tmp_path), "--budget", "0s"], 2, "is no time"),
+        ([str(tmp_path), str(tmp_path), "--session", "s.jsonl", "--level", "0.1"], 2, "a session gives each test"),
         ([str(tmp_path), str(tmp_path), "--fail-on", "slow"], 2, "did you mean 'slower'?"),
     ):
         done = run(*words)
