@@ -424,16 +424,20 @@ def find_shape(source: Any, phase: str, workload: str) -> dict[str, Any]:
 
 # The conversation.
 
+# What is asked before any code of the candidate runs.
+BEFORE = ("prepare", "begin")
+
 
 @contextlib.contextmanager
-def _telling(connection: socket.socket) -> Iterator[None]:
-    """Answer with an error of the body, in place of its answer."""
+def _telling(connection: socket.socket, ask: str) -> Iterator[None]:
+    """Answer with an error of the body, in place of its answer; ask: what the body does."""
     try:
         yield
     except UnfitError as error:
         _send(connection, {"failed": str(error), "outcome": error.outcome})
     except ConfigError as error:
-        _send(connection, {"failed": str(error), "outcome": "error"})
+        # Later, code of the state may raise it, and the harness because of what that code does.
+        _send(connection, {"failed": str(error), "outcome": "error" if ask in BEFORE else "different"})
     except Exception as error:
         _send(connection, {"failed": f"{type(error).__name__}: {first_error_line(error)}", "outcome": "different"})
 
@@ -447,8 +451,9 @@ def converse(connection: socket.socket) -> None:
             asked, content = _receive(connection)
         except EOFError:
             return
-        with _telling(connection):
-            match asked.pop("ask"):
+        ask = asked.pop("ask")
+        with _telling(connection, ask):
+            match ask:
                 case "prepare":
                     _enter(asked)
                     _send(connection, prepare_material(asked))

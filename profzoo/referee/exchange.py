@@ -3,21 +3,23 @@
 import json
 import math
 import os
+import select
 import signal
 import socket
 import struct
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from profzoo.errors import ConfigError
 from profzoo.experiments.forked_runs import SAFE, ProcessStarter, Started
-from profzoo.machine import process_tree
+from profzoo.machine import namespace, process_tree
 from profzoo.referee import envelope
 from profzoo.referee.states import State
 
@@ -31,11 +33,27 @@ MARK = "PROFZOO_CONTESTANT"
 _dump, _load, _pack, _unpack = json.dumps, json.loads, struct.pack, struct.unpack
 # Bytes of the sizes of header and content, and of the largest header.
 SIZES, LONGEST_HEADER = 16, 1 << 24
+# States in /proc of processes that a signal has stopped, and seconds between looks at a process that is waited for.
+STOPPED, LOOK_S = "Tt", 0.25
+# Signals that no fault of a process's own sends, and seconds until it is known how a process ended.
+KILLED, ENDING_S = {signal.SIGKILL, signal.SIGTERM}, 1.0
+# What the only process is asked for that runs while no code of the candidate does.
+ALONE = "prepare"
 
 Header = dict[str, Any]
 
 
-def send(connection: socket.socket, header: Mapping[str, Any], content: bytes = b"") -> None:
+class Connection(Protocol):
+    """What messages are sent and received by: a socket, or a Side's."""
+
+    def sendall(self, content: bytes) -> None:
+        """Send all of it."""
+
+    def recv_into(self, buffer: memoryview) -> int:
+        """Receive some bytes; returns how many, 0 once the other side has gone."""
+
+
+def send(connection: Connection, header: Mapping[str, Any], content: bytes = b"") -> None:
     """Send a message."""
     said = _dump(header).encode()
     connection.sendall(_pack("<QQ", len(said), len(content)) + said)
@@ -43,7 +61,7 @@ def send(connection: socket.socket, header: Mapping[str, Any], content: bytes = 
         connection.sendall(content)
 
 
-def receive(connection: socket.socket, most: int = 1 << 40) -> tuple[Header, bytes]:
+def receive(connection: Connection, most: int = 1 << 40) -> tuple[Header, bytes]:
     """Receive a message; most: bytes that its content may have.
 
     Raises:
@@ -60,7 +78,7 @@ def receive(connection: socket.socket, most: int = 1 << 40) -> tuple[Header, byt
     return said, _receive_bytes(connection, content)
 
 
-def _receive_bytes(connection: socket.socket, count: int) -> bytes:
+def _receive_bytes(connection: Connection, count: int) -> bytes:
     held = bytearray(count)
     view, at = memoryview(held), 0
     while at < count:
@@ -101,23 +119,28 @@ class Side:
 
     def __init__(self, name: str, state: State, starter: ProcessStarter, output: Path, limit_s: float) -> None:
         """name: of the side. output: file for what it prints. limit_s: seconds that answers may take."""
-        self.name, self.state, self._output = name, state, output
+        self.name, self.state, self._output, self._limit_s = name, state, output, limit_s
+        self._asked, self._before = "", namespace.count_oom_kills()
         self._mine, theirs = socket.socketpair()
         # Processes that compile would stay beside the contestant.
         variables = {SOCKET: str(theirs.fileno()), MARK: "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
         with theirs, output.open("wb") as to:
             self._process: Started = starter.start(COMMAND, variables, to, SOCKET)
-        self._mine.settimeout(limit_s)
+        self._mine.setblocking(False)
         # Told before any code of the state is imported.
+        self.process = 0
         self.process = int(self.answer()[0]["process"])
         self._around = self._surroundings()
 
     def tell(self, ask: str, content: bytes = b"", **said: Any) -> None:
         """Ask for something, without waiting for the answer."""
+        self._asked = ask
         try:
-            send(self._mine, {"ask": ask, **said}, content)
+            send(self, {"ask": ask, **said}, content)
+        except TimeoutError:
+            self._refuse("it does not listen", InvalidError)
         except OSError:
-            self._refuse("its process ended", InvalidError)
+            self._refuse_ended()
 
     def answer(self, most: int = 0) -> tuple[Header, bytes]:
         """Wait for the answer; most: bytes that belong to it.
@@ -127,11 +150,11 @@ class Side:
             ConfigError: the reference fails.
         """
         try:
-            header, content = receive(self._mine, most)
+            header, content = receive(self, most)
         except TimeoutError:
             self._refuse("it does not answer", InvalidError)
         except (EOFError, OSError):
-            self._refuse("its process ended", InvalidError)
+            self._refuse_ended()
         except ValueError as error:
             self._refuse(f"it says what nobody asked for ({error})", InvalidError)
         if "failed" in header:
@@ -158,7 +181,54 @@ class Side:
 
     def limit(self, seconds: float) -> None:
         """Set how long answers may take."""
-        self._mine.settimeout(seconds)
+        self._limit_s = seconds
+
+    def sendall(self, content: bytes) -> None:
+        """Send all of it, as `send` does, while the process listens."""
+        left = memoryview(content)
+        while left:
+            self._wait(select.POLLOUT)
+            left = left[self._mine.send(left) :]
+
+    def recv_into(self, buffer: memoryview) -> int:
+        """Receive some bytes, as `receive` does, while the process works."""
+        self._wait(select.POLLIN)
+        return self._mine.recv_into(buffer)
+
+    def _wait(self, event: int) -> None:
+        """Wait until the socket can be used.
+
+        Raises:
+            TimeoutError: it takes longer than the limit.
+            InvalidError: the process was stopped by a signal.
+        """
+        ready, ends, stopped = select.poll(), time.monotonic() + self._limit_s, 0
+        ready.register(self._mine, event)
+        while not ready.poll(1000 * LOOK_S):
+            if time.monotonic() > ends:
+                raise TimeoutError
+            fields = process_tree.read_stat(self.process) if self.process else []
+            # Whoever stops and continues all processes, as a terminal does, may continue this one first.
+            stopped = stopped + 1 if fields and fields[0] in STOPPED else 0
+            if stopped > 1:
+                self._refuse_signal("was stopped by a signal that the referee did not send")
+
+    def _refuse_ended(self) -> None:
+        """Refuse a side whose process has ended, by what ended it."""
+        ends = time.monotonic() + ENDING_S
+        while (code := self._process.poll()) is None and time.monotonic() < ends:
+            time.sleep(ENDING_S / 100)
+        if code is None or -code not in KILLED:
+            self._refuse("its process ended", InvalidError)
+        if namespace.count_oom_kills() > self._before:
+            self._refuse("its process was killed, and the kernel had too little memory meanwhile", InvalidError)
+        self._refuse_signal("was killed by a signal that the referee did not send")
+
+    def _refuse_signal(self, why: str) -> None:
+        """Refuse the candidate for a signal to either side, as only its code runs besides."""
+        if self.name == REFERENCE and self._asked != ALONE:
+            raise InvalidError(f"the candidate: the reference's process {why}")
+        self._refuse(f"its process {why}", InvalidError)
 
     def stop(self) -> None:
         """Stop the process until it goes on."""

@@ -1,7 +1,9 @@
 """What judges two states: their private copies, inputs that nobody can know, and answers of the referee in Python."""
 
 import os
+import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -12,7 +14,7 @@ import torch
 
 from profzoo.errors import ConfigError
 from profzoo.experiments.forked_runs import ProcessStarter
-from profzoo.referee import envelope, gate, inputs, judge, rounds, states
+from profzoo.referee import envelope, exchange, gate, inputs, judge, rounds, states
 from profzoo.referee.judge import Options
 from tests import slow
 from tests.unit import test_judge_cheats as cheats
@@ -252,6 +254,59 @@ def test_a_reference_that_fails_is_an_error_of_one_line(told: str, tmp_path: Pat
     with pytest.raises(ConfigError, match=told) as raised:
         judge.judge(given, given, Options(device="cpu"), starter=starter)
     assert "\n" not in str(raised.value)
+
+
+# Candidates that raise the harness's own error, in a step and as they are loaded.
+OWN_ERRORS = {
+    "lower the width": (
+        "from profzoo.errors import ConfigError\nfrom program import *\n"
+        "class Network(Network):\n    def forward(self, inputs):\n        raise ConfigError('lower the width')\n"
+        "def build(shape):\n    return Network()\n"
+    ),
+    "no such part": "from profzoo.errors import ConfigError\nraise ConfigError('no such part')\n",
+}
+
+
+@pytest.mark.parametrize("told", OWN_ERRORS)
+def test_an_error_of_the_candidate_is_no_error_of_the_command(
+    told: str, tmp_path: Path, starter: ProcessStarter
+) -> None:
+    sides = cheats.state("program", tmp_path / "a"), cheats.state("program", tmp_path / "b")
+    (tmp_path / "b" / "model.py").write_text(OWN_ERRORS[told])
+    found = judge.judge(*sides, Options(module="model.py", device="cpu"), starter=starter)
+    assert found.outcome == "different" and "the candidate: " in found.why and told in found.why, found
+
+
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [(signal.SIGSTOP, "process was stopped"), (signal.SIGKILL, "process was killed"), (signal.SIGTERM, "was killed")],
+)
+@pytest.mark.parametrize("name", [exchange.REFERENCE, exchange.CANDIDATE])
+def test_a_process_that_a_signal_keeps_from_its_work_is_no_failure_of_the_reference(
+    name: str, number: int, told: str, tmp_path: Path, starter: ProcessStarter
+) -> None:
+    given = states.copy_state(str(folder(tmp_path / "a", model=PROGRAM)), tmp_path / "copy")
+    side = exchange.Side(name, given, starter, tmp_path / "printed.log", limit_s=60.0)
+    try:
+        os.kill(side.process, number)
+        began = time.monotonic()
+        with pytest.raises(judge.InvalidError, match=f"the candidate: .*{told} by a signal"):
+            side.ask("ping")
+        assert time.monotonic() - began < 2
+    finally:
+        side.close()
+
+
+def test_a_process_that_the_referee_stopped_goes_on(tmp_path: Path, starter: ProcessStarter) -> None:
+    given = states.copy_state(str(folder(tmp_path / "a", model=PROGRAM)), tmp_path / "copy")
+    side = exchange.Side(exchange.REFERENCE, given, starter, tmp_path / "printed.log", limit_s=60.0)
+    try:
+        side.stop()
+        time.sleep(3 * exchange.LOOK_S)
+        side.go_on()
+        assert side.ask("ping") == ({}, b"")
+    finally:
+        side.close()
 
 
 def test_values_are_given_where_they_are_asked_for() -> None:

@@ -54,6 +54,30 @@ IN_TRAINING = {
     "lower_precision": ("different", "losses"),
     "smaller_batch": ("different", "losses"),
 }
+# Candidates that were written once the referee was finished, by another author, and their phase. At first
+# sight 14 of 19 were refused and none was called faster. Two were undecided (answers_itself, after_many_steps), one
+# slower (detached_burner), one of no use (imports_reference), and one ended as an error of the reference
+# (stops_reference).
+LATER = {
+    "after_many_steps": ("different", "outputs", "inference"),
+    "answers_itself": ("invalid", "_send was replaced", "inference"),
+    "detached_burner": ("invalid", "has left 2 other processes behind", "inference"),
+    "every_other_step": ("different", "outputs", "inference"),
+    "expanded_result": ("different", "outputs", "inference"),
+    "fewer_sums": ("different", "losses", "train"),
+    "interpolated": ("different", "outputs", "inference"),
+    "low_rank": ("different", "outputs", "inference"),
+    "other_activation": ("different", "outputs", "inference"),
+    "pins_reference": ("invalid", "priority or cores of the reference's process were changed", "inference"),
+    "profiles_harness": ("different", "outputs", "inference"),
+    "pruned_weights": ("different", "outputs", "inference"),
+    "quantised_weights": ("different", "outputs", "inference"),
+    "rare_step": ("different", "outputs", "inference"),
+    "stale_gradients": ("different", "losses", "train"),
+    "stale_layer": ("different", "outputs", "inference"),
+    "stops_reference": ("invalid", "the reference's process was stopped", "inference"),
+    "walks_frames": ("different", "outputs", "inference"),
+}
 QUICK = ("skipped_layer", "lower_precision", "lazy_result", "patched_timer", "background_thread", "writes_its_copy",
          "right_in_warm_up", "shortcut_for_zeros")  # fmt: skip
 
@@ -95,9 +119,17 @@ def test_a_cheat_in_training_is_refused(name: str, tmp_path: Path, starter: Proc
     assert (found.outcome, words in found.why) == (outcome, True), found
 
 
+@pytest.mark.parametrize("name", slow.only(LATER, "interpolated", "stale_layer", "stops_reference"))
+def test_a_cheat_written_later_is_refused(name: str, tmp_path: Path, starter: ProcessStarter) -> None:
+    outcome, words, phase = LATER[name]
+    found = judged(name, tmp_path, starter, phase=phase)
+    assert (found.outcome, words in found.why) == (outcome, True), found
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "phase"), [
-    ("cached_exactly", "inference"), ("shortcut_for_constants", "inference"), ("own_loss", "train"),
+    ("cached_exactly", "inference"), ("shortcut_for_constants", "inference"), ("imports_reference", "inference"),
+    ("own_loss", "train"),
 ])  # fmt: skip
 def test_what_is_of_no_use_is_not_faster(name: str, phase: str, tmp_path: Path, starter: ProcessStarter) -> None:
     assert judged(name, tmp_path, starter, phase=phase).outcome in ("equivalent", "slower", "undecided")
@@ -120,19 +152,3 @@ def test_an_honest_program_is_not_refused(name: str, phase: str, tmp_path: Path,
     if name == "honest_same":
         assert found.outcome in ("equivalent", "undecided"), found
     assert found.outcome not in ("different", "invalid"), found
-
-
-needs_gpu = pytest.mark.skipif(not shutil.which("nvidia-smi"), reason="needs a GPU")
-
-
-@needs_gpu
-@pytest.mark.parametrize("name", ["side_stream", "patched_synchronize", "patched_events", "lower_precision"])
-def test_a_cheat_on_a_gpu_is_refused(name: str, tmp_path: Path, starter: ProcessStarter) -> None:
-    assert judged(name, tmp_path, starter, device="cuda").outcome in ("different", "invalid")
-
-
-@needs_gpu
-@pytest.mark.slow
-def test_a_compiled_program_is_not_refused(tmp_path: Path, starter: ProcessStarter) -> None:
-    found = judged("honest_compiled", tmp_path, starter, budget_s=60.0, device="cuda")
-    assert found.outcome in ("faster", "equivalent", "undecided"), found
