@@ -249,6 +249,14 @@ class Side:
         ticks = sum(map(int, fields[13:15] if ended else fields[11:13])) if fields else 0
         return ticks / os.sysconf("SC_CLK_TCK")
 
+    def wanted_s(self) -> float:
+        """Seconds that its threads were at work, or waited for a core, which on a busy machine is most of them."""
+        found = []
+        for thread in Path(f"/proc/{self.process}/task").glob("[0-9]*"):
+            with suppress(OSError, ValueError):
+                found.append(sum(map(int, (thread / "schedstat").read_text().split()[:2])) / 1e9)
+        return sum(found) if found else self.used_s()
+
     def used_by_threads(self) -> dict[str, float]:
         """CPU seconds of each thread."""
         found = {}

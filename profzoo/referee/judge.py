@@ -179,6 +179,14 @@ def _decide(match: Match, between: list[float], options: Options, level: float, 
             return decision
 
 
+def _check_margin(path: Path, margin: float) -> None:
+    """Raise ConfigError if the session, which is created if it is missing, has another margin."""
+    kept = session.open_session(path, margin).read().margin
+    if kept != margin:
+        told = f"its margin is {kept:g}, and {margin:g} was given"
+        raise ConfigError(f"{path}: {told}: give --margin {kept:g}, or another file")
+
+
 def judge_in_session(
     path: Path,
     name: str,
@@ -198,13 +206,8 @@ def judge_in_session(
     """
     ends = time.monotonic() + options.budget_s
     with _matched(reference, candidate, options, starter) as match:
-        kept = session.open_session(path, options.margin).read().margin
-        if kept != options.margin:
-            told = f"its margin is {kept:g}, and {options.margin:g} was given"
-            raise ConfigError(f"{path}: {told}: give --margin {kept:g}, or another file")
-        between: list[float] = []
-        work: dict[str, Any] = {}
-        outcome = UNDECIDED
+        _check_margin(path, options.margin)
+        between, outcomes, work = list[float](), [UNDECIDED], dict[str, Any]()
 
         def play() -> float:
             if not match.begun_at:
@@ -223,8 +226,7 @@ def judge_in_session(
             return True
 
         def refuse(error: Exception) -> bool:
-            nonlocal outcome
-            outcome = error.outcome if isinstance(error, RefusedError) else outcome
+            outcomes.append(getattr(error, "outcome", UNDECIDED))
             return isinstance(error, RefusedError)
 
         answer = session.judge_in_session(
@@ -232,11 +234,16 @@ def judge_in_session(
             confirm=confirm, refuse=refuse, go_on=lambda: time.monotonic() + match.expect_s() <= ends,
         )  # fmt: skip
         why = [*(claim.says for claim in answer.claims), *(one.why for one in answer.abstained)]
-        found = _describe(match, between, None, (outcome, why[0]), work, sequential.ERROR)
-    for claim in answer.claims:
-        found = replace(found, outcome=claim.outcome, ratio=claim.value, low=claim.low, high=claim.high,
-                        confidence=claim.confidence or found.confidence)  # fmt: skip
-    return found, answer
+        found = _describe(match, between, None, (outcomes[-1], why[0]), work, sequential.ERROR)
+    return _take_claims(found, answer.claims), answer
+
+
+def _take_claims(found: Judgement, claims: Sequence[Claim]) -> Judgement:
+    """Return a judgement with what the session claims, which knows its level."""
+    for one in claims:
+        found = replace(found, outcome=one.outcome, ratio=one.value, low=one.low, high=one.high,
+                        confidence=one.confidence or found.confidence)  # fmt: skip
+    return found
 
 
 def count_comparisons(level: float) -> int:

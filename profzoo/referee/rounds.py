@@ -316,10 +316,10 @@ class Match:
     def _check_quiet(self) -> None:
         """Check that no process works on while nothing is asked of it."""
         time.sleep(SETTLING_S)
-        before = {name: side.used_s() for name, side in self._sides.items()}
+        before = {name: side.wanted_s() for name, side in self._sides.items()}
         time.sleep(QUIET_S)
         for name, side in self._sides.items():
-            used = side.used_s() - before[name]
+            used = side.wanted_s() - before[name]
             if used > BUSY_S:
                 self._invalidate(name, f"it worked for {used:.2f} of {QUIET_S:g} s in which nothing was asked of it")
             self._check_others(name)

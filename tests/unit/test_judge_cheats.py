@@ -57,7 +57,7 @@ IN_TRAINING = {
 # Candidates that were written once the referee was finished, by another author, and their phase. At first
 # sight 14 of 19 were refused and none was called faster. Two were undecided (answers_itself, after_many_steps), one
 # slower (detached_burner), one of no use (imports_reference), and one ended as an error of the reference
-# (stops_reference).
+# (stops_reference). after_many_steps began to cheat after 59 steps then, which a small budget does not reach.
 LATER = {
     "after_many_steps": ("different", "outputs", "inference"),
     "answers_itself": ("invalid", "_send was replaced", "inference"),
