@@ -198,13 +198,8 @@ def judge_in_session(
     """
     ends = time.monotonic() + options.budget_s
     with _matched(reference, candidate, options, starter) as match:
-        kept = session.open_session(path, options.margin).read().margin
-        if kept != options.margin:
-            told = f"its margin is {kept:g}, and {options.margin:g} was given"
-            raise ConfigError(f"{path}: {told}: give --margin {kept:g}, or another file")
-        between: list[float] = []
-        work: dict[str, Any] = {}
-        outcome = UNDECIDED
+        _require_margin(path, options.margin)
+        between, work, outcome = list[float](), dict[str, Any](), UNDECIDED
 
         def play() -> float:
             if not match.begun_at:
@@ -231,12 +226,25 @@ def judge_in_session(
             path, name or match.subject, tuple(map(states.digest_state, match.states)), play,  # type: ignore[arg-type]
             confirm=confirm, refuse=refuse, go_on=lambda: time.monotonic() + match.expect_s() <= ends,
         )  # fmt: skip
-        why = [*(claim.says for claim in answer.claims), *(one.why for one in answer.abstained)]
-        found = _describe(match, between, None, (outcome, why[0]), work, sequential.ERROR)
-    for claim in answer.claims:
-        found = replace(found, outcome=claim.outcome, ratio=claim.value, low=claim.low, high=claim.high,
-                        confidence=claim.confidence or found.confidence)  # fmt: skip
-    return found, answer
+        found = _describe(match, between, None, (outcome, ""), work, sequential.ERROR)
+    return _add_answer(found, answer), answer
+
+
+def _require_margin(path: Path, margin: float) -> None:
+    """Create a session with this margin; raise ConfigError if it is there with another one."""
+    kept = session.open_session(path, margin).read().margin
+    if kept != margin:
+        told = f"its margin is {kept:g}, and {margin:g} was given"
+        raise ConfigError(f"{path}: {told}: give --margin {kept:g}, or another file")
+
+
+def _add_answer(found: Judgement, answer: Envelope) -> Judgement:
+    """Return a judgement with what the answer of a session's test claims, or why it claims nothing."""
+    for one in answer.abstained:
+        return replace(found, why=one.why)
+    (claim,) = answer.claims
+    return replace(found, outcome=claim.outcome, why=claim.says, ratio=claim.value, low=claim.low, high=claim.high,
+                   confidence=claim.confidence or found.confidence)  # fmt: skip
 
 
 def count_comparisons(level: float) -> int:
