@@ -179,14 +179,6 @@ def _decide(match: Match, between: list[float], options: Options, level: float, 
             return decision
 
 
-def _check_margin(path: Path, margin: float) -> None:
-    """Raise ConfigError if the session, which is created if it is missing, has another margin."""
-    kept = session.open_session(path, margin).read().margin
-    if kept != margin:
-        told = f"its margin is {kept:g}, and {margin:g} was given"
-        raise ConfigError(f"{path}: {told}: give --margin {kept:g}, or another file")
-
-
 def judge_in_session(
     path: Path,
     name: str,
@@ -206,8 +198,8 @@ def judge_in_session(
     """
     ends = time.monotonic() + options.budget_s
     with _matched(reference, candidate, options, starter) as match:
-        _check_margin(path, options.margin)
-        between, outcomes, work = list[float](), [UNDECIDED], dict[str, Any]()
+        _require_margin(path, options.margin)
+        between, work, outcome = list[float](), dict[str, Any](), UNDECIDED
 
         def play() -> float:
             if not match.begun_at:
@@ -226,24 +218,33 @@ def judge_in_session(
             return True
 
         def refuse(error: Exception) -> bool:
-            outcomes.append(getattr(error, "outcome", UNDECIDED))
+            nonlocal outcome
+            outcome = error.outcome if isinstance(error, RefusedError) else outcome
             return isinstance(error, RefusedError)
 
         answer = session.judge_in_session(
             path, name or match.subject, tuple(map(states.digest_state, match.states)), play,  # type: ignore[arg-type]
             confirm=confirm, refuse=refuse, go_on=lambda: time.monotonic() + match.expect_s() <= ends,
         )  # fmt: skip
-        why = [*(claim.says for claim in answer.claims), *(one.why for one in answer.abstained)]
-        found = _describe(match, between, None, (outcomes[-1], why[0]), work, sequential.ERROR)
-    return _take_claims(found, answer.claims), answer
+        found = _describe(match, between, None, (outcome, ""), work, sequential.ERROR)
+    return _add_answer(found, answer), answer
 
 
-def _take_claims(found: Judgement, claims: Sequence[Claim]) -> Judgement:
-    """Return a judgement with what the session claims, which knows its level."""
-    for one in claims:
-        found = replace(found, outcome=one.outcome, ratio=one.value, low=one.low, high=one.high,
-                        confidence=one.confidence or found.confidence)  # fmt: skip
-    return found
+def _require_margin(path: Path, margin: float) -> None:
+    """Create a session with this margin; raise ConfigError if it is there with another one."""
+    kept = session.open_session(path, margin).read().margin
+    if kept != margin:
+        told = f"its margin is {kept:g}, and {margin:g} was given"
+        raise ConfigError(f"{path}: {told}: give --margin {kept:g}, or another file")
+
+
+def _add_answer(found: Judgement, answer: Envelope) -> Judgement:
+    """Return a judgement with what the answer of a session's test claims, or why it claims nothing."""
+    for one in answer.abstained:
+        return replace(found, why=one.why)
+    (claim,) = answer.claims
+    return replace(found, outcome=claim.outcome, why=claim.says, ratio=claim.value, low=claim.low, high=claim.high,
+                   confidence=claim.confidence or found.confidence)  # fmt: skip
 
 
 def count_comparisons(level: float) -> int:
