@@ -31,7 +31,7 @@ from profzoo.compare import contributions
 from profzoo.errors import ConfigError, say
 from profzoo.experiments.forked_runs import ProcessStarter
 from profzoo.io import csv_tables as reading
-from profzoo.referee import bisect, envelope
+from profzoo.referee import bisect, envelope, states
 from profzoo.statistics import sequential
 from profzoo.statistics.speedup import EQUIVALENT, FASTER, SLOWER
 
@@ -189,7 +189,7 @@ def extract_commit(state: State, to: Path) -> None:
     to.mkdir()
     packed = _git("archive", "--format=tar", state.word)
     with tarfile.open(fileobj=io.BytesIO(packed)) as files:
-        files.extractall(to, filter="data")
+        states.unpack(files, to)
 
 
 def install_version(state: State, to: Path) -> None:

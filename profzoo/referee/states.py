@@ -206,7 +206,7 @@ def _extract_commit(commit: str, to: Path) -> None:
     to.mkdir()
     try:
         with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as files:
-            files.extractall(to, filter="data")
+            unpack(files, to)
     except tarfile.TarError as error:
         raise ConfigError(f"'{GIT}{commit}': {error}: commit no link out of the folder") from None
     for path in reversed(list(_walk(to))):
@@ -215,6 +215,15 @@ def _extract_commit(commit: str, to: Path) -> None:
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
+
+
+def unpack(files: tarfile.TarFile, to: Path) -> None:
+    """Unpack files that git has archived, without links out of the folder.
+
+    Python before 3.11.4 has no such filter. Then a commit could hold a link, but no file below it.
+    """
+    files.extraction_filter = getattr(tarfile, "data_filter", lambda member, path: member)
+    files.extractall(to)
 
 
 def _git(*words: str) -> subprocess.CompletedProcess[bytes]:

@@ -75,7 +75,7 @@ LATER = {
     "rare_step": ("different", "outputs", "inference"),
     "stale_gradients": ("different", "losses", "train"),
     "stale_layer": ("different", "outputs", "inference"),
-    "stops_reference": ("invalid", "the reference's process was stopped", "inference"),
+    "stops_reference": ("invalid", "process was stopped", "inference"),
     "walks_frames": ("different", "outputs", "inference"),
 }
 QUICK = ("skipped_layer", "lower_precision", "lazy_result", "patched_timer", "background_thread", "writes_its_copy",
