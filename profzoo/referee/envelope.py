@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from profzoo.errors import first_error_line
 from profzoo.io import strict_yaml
 
 SCHEMA = Path(__file__).with_name("envelope.yaml")
@@ -177,8 +178,7 @@ def _is_visible(character: str) -> bool:
 
 def fail(question: Sequence[str], error: BaseException, where: str = "", do: str = "") -> Envelope:
     """Return the envelope of a question that cannot be answered because of an error."""
-    told = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return Envelope(tuple(question), error=Problem(told, where, do))
+    return Envelope(tuple(question), error=Problem(first_error_line(error), where, do))
 
 
 def add_note(envelope: Envelope, note: str) -> Envelope:
