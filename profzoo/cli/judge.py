@@ -12,17 +12,20 @@ from profzoo.errors import ConfigError, DataError, suggest_nearest
 from profzoo.machine import processes
 from profzoo.referee import envelope
 from profzoo.referee.judge import DEFAULTS, OUTCOMES, PRECISIONS, Judgement, Options, judge, judge_in_session
+from profzoo.referee.states import COMMAND
 from profzoo.statistics import sequential
 
 DESCRIPTION = f"""{__doc__}
 
 A and B are each a folder, git:COMMIT of the current repository, or patch:FILE, which is applied to A. The program is a
-model's file with build(shape) and sample(shape, generator). Its sizes, its inputs and its loss are those of A. Both
-states run from private copies; nothing is written to yours.
+model's file with build(shape) and sample(shape, generator). Its sizes, its inputs and its loss are those of A. With
+--command it is a script, which runs unchanged in both states; command:WORDS is the current folder with a command of its
+own. Both states run from private copies; nothing is written to yours.
 """
 ENDS = f"""exit codes: 0 it is decided; {envelope.EXIT_CODES[envelope.ABSTAINED]} it is undecided;
 {envelope.EXIT_FAILED} an outcome that --fail-on names; 1 there is no such state, or the reference cannot be run;
 {envelope.EXIT_USAGE} a command line that cannot be used"""
+BUDGET, BUDGET_OF_SCRIPTS = "60s", "5m"
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 SECONDS = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>s|m|min|h|)")
 
@@ -96,15 +99,22 @@ def _options(given: argparse.Namespace) -> Options:
         raise ConfigError(f"--level {given.level:g}: give a probability between 0 and 1, such as {sequential.ERROR:g}")
     if not 0 < given.margin < 1:
         raise ConfigError(f"--margin {given.margin:g}: give a share between 0 and 1, such as {DEFAULTS.margin:g}")
+    scripts = bool(given.command) or given.reference.startswith(COMMAND)
+    for name in ("module", "shape", "workload", "phase") if scripts else ("step",):
+        if getattr(given, name):
+            what = "that of a model's file" if scripts else "that of a script, which --command runs"
+            raise ConfigError(f"--{name} is {what}: leave it out")
     return Options(
         module=given.module,
-        phase=given.phase,
+        command=given.command,
+        step=given.step or DEFAULTS.step,
+        phase=given.phase or DEFAULTS.phase,
         shape=parse_shape(given.shape),
         workload=given.workload,
         device=given.device,
-        precision=given.precision,
+        precision=given.precision or ("" if scripts else DEFAULTS.precision),
         threads=given.threads,
-        budget_s=parse_seconds(given.budget),
+        budget_s=parse_seconds(given.budget or (BUDGET_OF_SCRIPTS if scripts else BUDGET)),
         margin=given.margin,
     )
 
@@ -168,13 +178,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--module", default="", metavar="PATH", help="the program's file, relative to the folder")
     parser.add_argument("--shape", default="", metavar="SIZES", help="sizes of its own: batch=8,size=32")
     parser.add_argument("--workload", default="", metavar="NAME", help="workload of A; trimmed, or the first one")
-    parser.add_argument("--phase", choices=("inference", "train"), default=DEFAULTS.phase)
+    parser.add_argument("--phase", choices=("inference", "train"), help=f"of a model's file; {DEFAULTS.phase}")
+    parser.add_argument("--command", default="", metavar="WORDS", help="runs a script: 'python train.py'")
+    parser.add_argument("--step", default="", metavar="EVENT", help="what ends a step of a script; found by itself")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default=DEFAULTS.device)
     parser.add_argument(
-        "--precision", choices=PRECISIONS, default=DEFAULTS.precision, help="of both sides, as declared"
+        "--precision", choices=PRECISIONS, help="of both sides, as declared; fp32, or that of A's script"
     )
     parser.add_argument("--threads", type=int, default=0, metavar="N", help="threads of torch on a CPU; its own choice")
-    parser.add_argument("--budget", default="60s", metavar="TIME", help="time in all, such as 60s or 2m")
+    budget = f"time in all; {BUDGET}, and {BUDGET_OF_SCRIPTS} for scripts"
+    parser.add_argument("--budget", metavar="TIME", help=budget)
     parser.add_argument("--margin", type=float, default=DEFAULTS.margin, help="difference that counts as equivalent")
     parser.add_argument("--level", type=float, help=f"error of calling equal times different; {sequential.ERROR:g}")
     parser.add_argument("--session", metavar="FILE", help="judge as the next test of this session, at its level")

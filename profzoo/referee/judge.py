@@ -20,25 +20,32 @@ from profzoo.compare.numeric_checks import Check
 from profzoo.errors import ConfigError
 from profzoo.experiments.forked_runs import ProcessStarter
 from profzoo.referee import session, states
+from profzoo.referee.command_rounds import CommandMatch
 from profzoo.referee.envelope import Abstention, Claim, Envelope
 from profzoo.referee.exchange import CANDIDATE, REFERENCE, DifferentError, InvalidError, RefusedError
-from profzoo.referee.rounds import TURNS, Match, Options
+from profzoo.referee.rounds import PRECISIONS, Match, Options
 from profzoo.statistics import sequential
 from profzoo.statistics.speedup import EQUIVALENT, FASTER, SLOWER, UNDECIDED
 
-__all__ = ["DifferentError", "InvalidError", "Judgement", "Options", "RefusedError", "judge", "open_rounds"]
+__all__ = [
+    "PRECISIONS",
+    "DifferentError",
+    "InvalidError",
+    "Judgement",
+    "Options",
+    "RefusedError",
+    "judge",
+    "open_rounds",
+]
 
 DEFAULTS = Options()
 DIFFERENT, INVALID = "different", "invalid"
 OUTCOMES = (FASTER, SLOWER, EQUIVALENT, UNDECIDED, DIFFERENT, INVALID)
 # A pair of processes may differ from another one by so much, so that a smaller gain takes two pairs.
 OF_ONE_PAIR = 0.1
-# Turns are short, so that their spread is that of the machine in this minute. Nothing is known of it before.
-UNKNOWN = sequential.Spread(1.0, 3.0)
 # Types of numbers that are coarser than the declared precision says.
 COARSE = {"float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"}
 FINE = ("fp32", "tf32")
-PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 # What tells apart quantities of one kind.
 NUMBERED = re.compile(r" \d+(?: of \d+)?| for inputs of \w+|the largest of ")
 # Operators that are named where both sides call them differently often.
@@ -118,14 +125,23 @@ def open_rounds(
 
 
 @contextmanager
-def _matched(reference: str, candidate: str, options: Options, starter: ProcessStarter | None) -> Iterator[Match]:
+def _matched(
+    reference: str, candidate: str, options: Options, starter: ProcessStarter | None
+) -> Iterator[Match | CommandMatch]:
     home = Path(tempfile.mkdtemp(prefix="profzoo-judge-"))
-    own = None if starter else ProcessStarter(fork=True)
-    match = None
+    own: ProcessStarter | None = None
+    match: Match | CommandMatch | None = None
     try:
-        first = states.copy_state(reference, home / REFERENCE, module=options.module)
-        second = states.copy_state(candidate, home / CANDIDATE, first, options.module)
-        match = Match(first, second, options, starter or own, home)  # type: ignore[arg-type]
+        program = options.module, options.command
+        first = states.copy_state(reference, home / REFERENCE, None, *program)
+        second = states.copy_state(candidate, home / CANDIDATE, first, *program)
+        if first.command and second.command:
+            match = CommandMatch(first, second, options, home)
+        elif first.command or second.command:
+            raise ConfigError(f"'{(second if first.command else first).word}' has no command: give it by --command")
+        else:
+            starter = starter or (own := ProcessStarter(fork=True))
+            match = Match(first, second, options, starter, home)
         yield match
     finally:
         if match:
@@ -164,12 +180,14 @@ def judge(
         return _describe(match, between, decision, _conclude(match, decision, level), work, level)
 
 
-def _decide(match: Match, between: list[float], options: Options, level: float, ends: float) -> sequential.Decision:
+def _decide(
+    match: Match | CommandMatch, between: list[float], options: Options, level: float, ends: float
+) -> sequential.Decision:
     """Play rounds until they decide, or until the budget ends; between: gets what each gives."""
     comparisons = count_comparisons(level)
     while True:
         between.append(match.play_round())
-        decision = sequential.decide(between, options.margin, comparisons=comparisons, known=UNKNOWN)
+        decision = sequential.decide(between, options.margin, comparisons=comparisons, known=match.known)
         if decision.outcome != UNDECIDED:
             if _is_confirmed(match, decision):
                 return decision
@@ -256,14 +274,15 @@ def count_comparisons(level: float) -> int:
     return max(math.ceil(round(sequential.ERROR / level, 6)), 1)
 
 
-def _is_confirmed(match: Match, decision: sequential.Decision) -> bool:
-    """Whether enough pairs of processes were seen for a decision, and both orders of the sides."""
+def _is_confirmed(match: Match | CommandMatch, decision: sequential.Decision) -> bool:
+    """Whether enough pairs of processes and both orders of the sides were seen, and no other clock contradicts."""
     assert decision.found
     large = abs(math.log(decision.found.ratio)) > math.log1p(OF_ONE_PAIR)
-    return decision.rounds > 1 and (large or decision.outcome == EQUIVALENT or len(match.begun_at) > 1)
+    several = decision.rounds > 1 and (large or decision.outcome == EQUIVALENT or len(match.begun_at) > 1)
+    return several and match.confirm(decision)
 
 
-def _conclude(match: Match, decision: sequential.Decision, level: float) -> tuple[str, str]:
+def _conclude(match: Match | CommandMatch, decision: sequential.Decision, level: float) -> tuple[str, str]:
     """Return the outcome, and why."""
     assert decision.found
     if unchecked := match.numbers.explain_unchecked():
@@ -275,7 +294,7 @@ def _conclude(match: Match, decision: sequential.Decision, level: float) -> tupl
     # One round has no spread, and so next to no interval.
     told = f"the candidate takes {change} ({f'{span}, ' if decision.rounds > 1 else ''}{rounds})"
     if decision.outcome in (FASTER, SLOWER) and not _is_confirmed(match, decision):
-        return UNDECIDED, f"{told}, which new processes have not confirmed: raise the budget"
+        return UNDECIDED, f"{told}, which {match.confirming} not confirmed: raise the budget"
     if decision.outcome == UNDECIDED:
         return UNDECIDED, f"{told}, which does not decide: raise the budget"
     if decision.outcome == EQUIVALENT:
@@ -284,7 +303,7 @@ def _conclude(match: Match, decision: sequential.Decision, level: float) -> tupl
 
 
 def _describe(
-    match: Match,
+    match: Match | CommandMatch,
     between: Sequence[float],
     decision: sequential.Decision | None,
     concluded: tuple[str, str],
@@ -293,7 +312,7 @@ def _describe(
 ) -> Judgement:
     outcome, why = concluded
     found = decision.found if decision else None
-    steps = match.steps * match.goes * TURNS[match.facts["device"]] if match.turns else 1
+    steps = match.steps_of_turn if match.turns else 1
 
     def median(name: str, device: bool) -> float | None:
         each = [turns[name].device_s if device else turns[name].wall_s for turns in match.turns]

@@ -38,7 +38,10 @@ from profzoo.referee.exchange import (
 )
 from profzoo.referee.results import ResultChecks
 from profzoo.referee.states import State
+from profzoo.statistics import sequential
 
+# Number formats from the finest to the coarsest one.
+PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 # Seconds that a turn lasts, as a part of the budget, and at least and at most.
 # Processes that live on a GPU for several rounds decide sooner by more and shorter turns.
 TURNS_OF_BUDGET, LEAST_TURN_S, MOST_TURN_S = {"cpu": 48, "cuda": 150}, 0.04, 1.0
@@ -67,7 +70,8 @@ class Options:
 
     module: file of the program, empty for the only one. shape: sizes in place of those of the workload. threads: of
     torch, 0 for its own choice. budget_s: seconds in all. margin: largest relative difference of times that counts as
-    equivalent. turn_s: seconds of a turn, 0 for a part of the budget.
+    equivalent. turn_s: seconds of a turn, 0 for a part of the budget. command: runs a script in place of a model's
+    file. step: the event that ends a step of a script, as in the settings. precision: empty for the reference's own.
     """
 
     module: str = ""
@@ -80,6 +84,8 @@ class Options:
     budget_s: float = 60.0
     margin: float = 0.02
     turn_s: float = 0.0
+    command: str = ""
+    step: str = "auto"
 
     def choose_turn_s(self, device: str) -> float:
         """Return the seconds that a turn should last on this type of device."""
@@ -120,6 +126,9 @@ class Pair:
 class Match:
     """Two states that play rounds; `open` first, and `close` in the end."""
 
+    # Turns are short, so that their spread is that of the machine in this minute. Nothing is known of it before.
+    known, confirming = sequential.Spread(1.0, 3.0), "new processes have"
+
     def __init__(self, reference: State, candidate: State, options: Options, starter: ProcessStarter, home: Path):
         """home: a private folder."""
         self.options, self._starter, self._home = options, starter, home
@@ -142,6 +151,15 @@ class Match:
     def turn_s(self) -> float:
         """Seconds that a turn should last."""
         return self.options.choose_turn_s(self.facts["device"])
+
+    @property
+    def steps_of_turn(self) -> int:
+        """Steps by which the times of a turn are divided."""
+        return self.steps * self.goes * TURNS[self.facts["device"]]
+
+    def confirm(self, decision: sequential.Decision) -> bool:
+        """Return whether nothing else contradicts a decision."""
+        return True
 
     def expect_s(self) -> float:
         """Return about how many seconds another round and the end take."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from profzoo.errors import ConfigError
 from profzoo.records import digests
 
-GIT, PATCH = "git:", "patch:"
+GIT, PATCH, COMMAND = "git:", "patch:", "command:"
 FORMS = f"a folder, {GIT}COMMIT, or {PATCH}FILE"
 MOST_FILES, MOST_BYTES = 20_000, 2 << 30
 # Names that no copy has: what is hidden, and what Python and a project's environment leave.
@@ -38,22 +38,26 @@ class State:
     """A copied state.
 
     word: as it was asked for. folder: the copy. module: file of the program, relative to it. digests: of its files.
+    command: what runs the program in it, if it is a script.
     """
 
     word: str
     folder: Path
     module: Path
     digests: dict[str, str]
+    command: str = ""
 
 
-def copy_state(word: str, to: Path, reference: State | None = None, module: str = "") -> State:
+def copy_state(word: str, to: Path, reference: State | None = None, module: str = "", command: str = "") -> State:
     """Copy a state into a new folder, which becomes read-only.
 
     Args:
-        word: a folder, `git:COMMIT` or `patch:FILE`; a patch is applied to the reference.
+        word: a folder, `git:COMMIT` or `patch:FILE`; a patch is applied to the reference. `command:WORDS` is the
+            current folder with a command of its own.
         to: the new folder.
         reference: the state that has been copied before; None for the reference itself.
         module: file of the program in the folder; empty for the reference's, or for the only one that defines `build`.
+        command: runs the program, which then has no such file.
 
     Raises:
         ConfigError: there is no such state, or it reaches out of its folder.
@@ -64,10 +68,13 @@ def copy_state(word: str, to: Path, reference: State | None = None, module: str 
         if reference is None:
             raise ConfigError(f"'{word}' is a patch to the reference, and so cannot be the reference: name {FORMS}")
         shutil.copytree(reference.folder, to)
-        _unlock(to)
+        unlock(to)
         _apply(Path(word.removeprefix(PATCH)), to)
     else:
-        _copy_folder(Path(word), to)
+        _copy_folder(Path("." if word.startswith(COMMAND) else word), to)
+    if command := word.removeprefix(COMMAND) if word.startswith(COMMAND) else command:
+        _lock(to)
+        return State(word, to, Path(), digest_files(to), command)
     chosen = Path(module) if module else reference.module if reference else find_module(to, word)
     if chosen.is_absolute() or ".." in chosen.parts or not (to / chosen).is_file():
         raise ConfigError(f"'{word}' has no file {chosen}: name the program's file by --module, relative to the folder")
@@ -116,8 +123,9 @@ def explain_change(before: dict[str, str], after: dict[str, str]) -> str:
 
 
 def digest_state(state: State) -> str:
-    """Return the digest of a state: of its files, and of which of them is the program."""
-    return f"sha256:{digests.text_digest(json.dumps([str(state.module), state.digests], sort_keys=True))}"
+    """Return the digest of a state: of its files, and of which of them or which command is the program."""
+    program = state.command or str(state.module)
+    return f"sha256:{digests.text_digest(json.dumps([program, state.digests], sort_keys=True))}"
 
 
 def digest_package() -> dict[str, str]:
@@ -129,7 +137,7 @@ def digest_package() -> dict[str, str]:
 
 def remove_copies(folder: Path) -> None:
     """Remove a folder of read-only copies."""
-    _unlock(folder)
+    unlock(folder)
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -151,7 +159,8 @@ def _runs(path: Path) -> bool:
     return bool(path.stat().st_mode & stat.S_IXUSR)
 
 
-def _unlock(folder: Path) -> None:
+def unlock(folder: Path) -> None:
+    """Make a read-only copy writable."""
     folder.chmod(0o755)
     for path in _walk(folder):
         if not path.is_symlink():

@@ -64,7 +64,8 @@ class FewStepsError(CollectError):
 def run_script(cell: "CellSettings", options: argparse.Namespace) -> dict[str, Any]:
     """Run a cell's command to the end of its window and return its facts.
 
-    options: besides files, `printed` may name an open file, which takes what the command prints.
+    options: besides files, `printed` may name an open file, which takes what the command prints; `variables` further
+    ones of its environment; and `nudge` is as of a task.
 
     Raises:
         ConfigError: the command cannot be started.
@@ -77,9 +78,13 @@ def run_script(cell: "CellSettings", options: argparse.Namespace) -> dict[str, A
     words = split_command(cell["command"], cell["model"], cell.get("folder", "."))
     with tempfile.TemporaryDirectory(prefix="profzoo-script-") as name:
         folder = Path(name)
-        task = tasks.Task(cell, setting_defaults(), folder, _files(options), options.at_least_s, _lent_packages())
+        nudge, more = getattr(options, "nudge", 0.0), getattr(options, "variables", {})
+        task = tasks.Task(
+            cell, setting_defaults(), folder, _files(options), options.at_least_s, _lent_packages(), nudge
+        )
         task.write(folder / "task.json")
-        own = environment(program_variables.command_variables(words), folder / "task.json", cell["device"])
+        given = {**program_variables.command_variables(words), **more}
+        own = environment(given, folder / "task.json", cell["device"])
         start, printed = Path(cell.get("folder", ".")), getattr(options, "printed", None)
         return gather_facts(folder, cell, run_command(words, own, start, printed))
 
@@ -334,7 +339,7 @@ def _notes(folder: Path, name: str) -> list[dict[str, Any]]:
 
 def _files(options: argparse.Namespace) -> dict[str, Path]:
     """Absolute paths of the files that the command line asks for: the script may change its working folder."""
-    named = {name: getattr(options, name, None) for name in ("steps", "memory", "trace", "operators", "more")}
+    named = {name: getattr(options, name, None) for name in ("steps", "memory", "trace", "operators", "more", "marks")}
     return {name: path.absolute() for name, path in named.items() if path}
 
 

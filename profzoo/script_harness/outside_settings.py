@@ -1,10 +1,13 @@
 """Applies a cell's settings to a script from outside; a setting at its default leaves the script as it is."""
 
+import random
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from profzoo.harness.step import training_step
 
@@ -15,10 +18,11 @@ class OutsideSettings:
     Args:
         cell: the resolved settings. defaults: for each setting that can be applied, the value that leaves the script as
             it is.
+        nudge: by what part of themselves weights are changed.
     """
 
-    def __init__(self, cell: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
-        self._cell = cell
+    def __init__(self, cell: Mapping[str, Any], defaults: Mapping[str, Any], nudge: float = 0.0) -> None:
+        self._cell, self._nudge = cell, nudge
         self.asked = {key: cell[key] for key, default in defaults.items() if key in cell and cell[key] != default}
 
     def apply_to_process(self) -> None:
@@ -29,7 +33,8 @@ class OutsideSettings:
         if "threads" in self.asked:
             torch.set_num_threads(self.asked["threads"])
         if "seed" in self.asked:
-            torch.manual_seed(self.asked["seed"])
+            for draw in (torch.manual_seed, random.seed, np.random.seed):
+                draw(self.asked["seed"])
         self.apply_arithmetic()
 
     def apply_arithmetic(self) -> None:
@@ -42,13 +47,15 @@ class OutsideSettings:
             training_step.use_deterministic_algorithms()
 
     def apply_to_network(self, network: nn.Module) -> None:
-        """Change a network before its first call: memory format, checkpoints, and compilation in place."""
+        """Change a network before its first call: memory format, checkpoints, compilation in place, and a nudge."""
         if "channels_last" in self.asked:
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if "checkpoint" in self.asked and network.training:
             training_step.insert_checkpoints(network, self._cell["model"])
         if (mode := self.asked.get("compile")) and not is_compiled(network):
             network.compile(mode=None if mode is True else mode)
+        if self._nudge:
+            nudge_weights(network, self._nudge)
 
     def apply_to_inputs(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the arguments of a network's call, images among them in the cell's memory format."""
@@ -82,3 +89,14 @@ class OutsideSettings:
 def is_compiled(network: nn.Module) -> bool:
     """Whether a network was compiled already, by torch.compile or in place."""
     return hasattr(network, "_orig_mod") or network._compiled_call_impl is not None
+
+
+def nudge_weights(network: nn.Module, share: float) -> None:
+    """Make each weight of a network larger or smaller by a share of itself, without the program's random numbers."""
+    with torch.no_grad():
+        for number, one in enumerate(network.parameters()):
+            if is_lazy(one) or not one.is_floating_point():
+                continue
+            generator = torch.Generator(one.device).manual_seed(number)
+            signs = torch.randint(0, 2, one.shape, generator=generator, device=one.device, dtype=one.dtype)
+            one.mul_(1 + share * (2 * signs - 1))

@@ -244,7 +244,7 @@ class Session:
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        self.settings = OutsideSettings(task.cell, task.defaults)
+        self.settings = OutsideSettings(task.cell, task.defaults, task.nudge)
         self.finder = StepFinder(task.cell["step"])
         self.ranges = Ranges()
         self.parts = PartRanges(self.ranges)
@@ -265,8 +265,8 @@ class Session:
         self._autocast: torch.autocast | None = None
         self._stages: Stages | None = None
         self._memory: StepMemory | None = None
-        # Whether the step is the one in which another process looks at memory.
-        self._last = False
+        # Whether the step is the one behind the window, in which memory or results are looked at; and these results.
+        self._last, self._outputs = False, None
         self._optimizers: dict[int, torch.optim.Optimizer] = {}
         self._steps, self._skipped = 0, 0
         # The number of the step that the process is in, 0 before its first one: what is left if a signal ends it.
@@ -348,6 +348,7 @@ class Session:
             self._padding.note((inputs, named))
         if self.task.cell["phase"] != "train" and self.first_steps.is_noting():
             self.first_steps.note(inputs, output)
+        self._outputs = output if self._last else None
         self._names[id(network)] = f"a call of {class_name(network)}"
         if self.finder.module_called(id(network), (type(network).__name__,), outermost=True):
             self._end_step()
@@ -443,7 +444,8 @@ class Session:
 
     def _note_first_step(self) -> None:
         if self._loss is not None and len(self._losses) < LOSSES:
-            self._losses.append(self._loss)
+            # A graph that is played again writes into the same loss.
+            self._losses.append(self._loss.clone() if "marks" in self.task.files else self._loss)
         if self.task.cell["phase"] == "train" and self.first_steps.is_noting():
             self.first_steps.note((), None)
 
@@ -462,8 +464,11 @@ class Session:
         self._stages.begin()
 
     def _close_window(self) -> None:
-        """Look at memory in a step more, if that is asked for; then end."""
+        """Look at memory or at results in a step more, if that is asked for; then end."""
         window = self._stages
+        if window and window.represents and "marks" in self.task.files:
+            self._last = True
+            return self._open_step()
         if not window or "memory" not in self.task.files or not (window.represents or window.several):
             return self._end()
         if not window.represents:
@@ -523,7 +528,7 @@ class Session:
             "batch": None if None in self._window_items else statistics.median_low(items) or None,
             "input": {"from": "script", "pool": None},
             "loss": loss if loss is not None and math.isfinite(loss) else None,
-            "first_steps": self.first_steps.read([float(one) for one in self._losses], None),
+            "first_steps": self.first_steps.read([float(one) for one in self._losses], self._outputs),
             "read_variables": program_variables.describe_reads(),
             "script": script,
             **self._waits.facts(),

@@ -17,7 +17,7 @@ from profzoo.harness.ranges import Ranges
 from profzoo.harness.step.measure import read_compilations
 from profzoo.range_names import WINDOW
 from profzoo.script_harness.outside_settings import is_compiled
-from profzoo.script_harness.task import Task, claim_cell
+from profzoo.script_harness.task import BEGUN, ENDED, Task, claim_cell
 
 if TYPE_CHECKING:
     from profzoo.cell.job_types import PaddedRows, ScriptArithmetic
@@ -74,6 +74,7 @@ class Stages:
         if self._opens_capture:
             torch.cuda.profiler.start()
         self._current.start()
+        self._mark(BEGUN)
         self._ranges.open(WINDOW)
 
     def note_step(self, items: int | None) -> bool:
@@ -105,11 +106,16 @@ class Stages:
     def _stop(self) -> None:
         assert self._current
         self._current.stop()
+        self._mark(ENDED)
         if self._opens_capture:
             torch.cuda.profiler.stop()
         self._ranges.close()
         cuda = self._device.type == "cuda"
         self.peak_memory_bytes = torch.cuda.max_memory_allocated(self._device) if cuda else None
+
+    def _mark(self, word: bytes) -> None:
+        if self.represents and "marks" in self._task.files and self._current is self.recorder:
+            self._task.files["marks"].write_bytes(word)
 
     def end_early(self) -> None:
         """End the window where it is, as no further step comes; without a traced step, the times are kept."""

@@ -24,6 +24,8 @@ ERROR, FATAL, STEP = "error-{}.txt", "fatal-{}.txt", "step-{}"
 NUMBER = struct.Struct("q")
 # Made by the process that represents the cell.
 CLAIM = "claim"
+# What that process writes into the pipe `marks`, whose reader has the clock, when its window begins and ends.
+BEGUN, ENDED = b"(", b")"
 
 
 @dataclass(frozen=True)
@@ -31,9 +33,10 @@ class Task:
     """What to measure.
 
     cell: resolved settings. defaults: of each setting that can be applied, the value that leaves a script as it is.
-    folder: for notes. files: what to write, by name: `steps`, `memory`, `trace`, `operators`, `more`. at_least_s: how
-    long the window lasts at the least.
-    packages: folders of packages that the script's own environment may lack, by name.
+    folder: for notes. files: what to write, by name: `steps`, `memory`, `trace`, `operators`, `more`, `marks`.
+    at_least_s: how long the window lasts at the least.
+    packages: folders of packages that the script's own environment may lack, by name. nudge: by what part of
+    themselves weights are changed before the first call of their network, to learn how far rounding goes.
     """
 
     cell: Mapping[str, Any]
@@ -42,6 +45,7 @@ class Task:
     files: Mapping[str, Path] = field(default_factory=dict)
     at_least_s: float = 0.0
     packages: Mapping[str, str] = field(default_factory=dict)
+    nudge: float = 0.0
 
     @property
     def times_first(self) -> bool:
@@ -65,6 +69,7 @@ class Task:
                     "files": {name: str(file) for name, file in self.files.items()},
                     "at_least_s": self.at_least_s,
                     "packages": self.packages,
+                    "nudge": self.nudge,
                 }
             )
         )
@@ -73,8 +78,8 @@ class Task:
 def read_task(path: str) -> Task:
     """Read a task that `Task.write` wrote."""
     given = json.loads(Path(path).read_text())
-    files = {name: Path(file) for name, file in given["files"].items()}
-    return Task(given["cell"], given["defaults"], Path(given["folder"]), files, given["at_least_s"], given["packages"])
+    files = {name: Path(file) for name, file in given.pop("files").items()}
+    return Task(folder=Path(given.pop("folder")), files=files, **given)
 
 
 def claim_cell(folder: Path) -> bool:
