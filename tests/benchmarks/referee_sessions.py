@@ -179,9 +179,11 @@ class Errors(NamedTuple):
     rounds: float
 
 
-def errors(strategy: Strategy, rule: Rule, count: int, tests: int = TESTS, kinds: Sequence[str] = KINDS) -> Errors:
+def errors(
+    strategy: Strategy, rule: Rule, count: int, tests: int = TESTS, kinds: Sequence[str] = KINDS, first: int = 0
+) -> Errors:
     wrong, rates, rounds = 0, [], 0
-    for seed in range(count):
+    for seed in range(first, first + count):
         answers = run_session(strategy, rule, seed, tests, kinds)
         won = [one for one in answers if one.outcome == FASTER]
         false = sum(not one.patch.gain for one in won)
@@ -263,6 +265,7 @@ def run_real(minutes: float, path: Path) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.referee_sessions", description=__doc__)
     parser.add_argument("--sessions", type=int, default=20)
+    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="of the first session")
     parser.add_argument("--rules", type=lambda text: text.split(","), default=list(RULES))
     parser.add_argument("--power", type=int, default=3, help="sessions of each kind with true gains")
     parser.add_argument("--real", type=float, metavar="MINUTES")
@@ -276,7 +279,7 @@ def main() -> None:
     print(f"{given.sessions} sessions of {TESTS} tests: with a false `faster` / false of all `faster`, % (rounds)")
     print(f"| strategy | {' | '.join(given.rules)} |")
     for strategy in STRATEGIES if given.sessions else ():
-        found = [errors(strategy, RULES[rule], given.sessions) for rule in given.rules]
+        found = [errors(strategy, RULES[rule], given.sessions, first=given.first) for rule in given.rules]
         cells = [f"{100 * one.any:.1f} / {100 * one.rate:.1f} ({one.rounds:.0f})" for one in found]
         print(f"| {strategy.__name__.replace('_', ' ')} | {' | '.join(cells)} |", flush=True)
     print(
