@@ -40,6 +40,7 @@ for _ in range(30):
 {extra}
 print(min(times))
 """
+CHEATS = Path(__file__).parents[1] / "cheats"
 COMMAND = ("--", sys.executable, "bench.py")
 
 
@@ -48,13 +49,13 @@ def git(folder: Path, *words: str) -> str:
     return subprocess.run(["git", *own, *words], cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def make_history(folder: Path, programs: Sequence[str]) -> list[str]:
+def make_history(folder: Path, programs: Sequence[str], file: str = "bench.py") -> list[str]:
     """Make a repository with one commit per program; return the commits."""
     folder.mkdir()
     git(folder, "init", "-q")
     found = []
     for number, program in enumerate(programs):
-        (folder / "bench.py").write_text(program)
+        (folder / file).write_text(program)
         (folder / "notes.txt").write_text(f"{number}\n")
         git(folder, "add", ".")
         git(folder, "commit", "-q", "-m", f"Change {number}")
@@ -112,6 +113,22 @@ def test_a_tenth_more_is_found_among_sixteen_commits(
     assert bisect.main([commits[0], commits[-1], *COMMAND]) == 0
     told = capsys.readouterr().out
     assert told.startswith(f"{commits[3][:12]} Change 3 made it ") and "% of what made it" in told
+
+
+@pytest.mark.slow
+def test_a_models_file_is_searched_by_the_judge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of six commits, the second computes something else, and the fourth makes each product twice as often."""
+    text = (CHEATS / "program.py").read_text()
+    programs = [text.replace("REPEATED = 16", "REPEATED = 32") if at >= 3 else text for at in range(6)]
+    programs[1] = (CHEATS / "skipped_layer.py").read_text().replace("import program", "import missing")
+    commits = make_history(tmp_path / "repo", programs, "model.py")
+    monkeypatch.chdir(tmp_path / "repo")
+    found = ask(capsys, commits[0], commits[-1], "--module", "model.py")
+    (claim,) = found["claims"]
+    assert (claim["subject"], claim["outcome"]) == (commits[3], "slower")
+    assert any("what changed: " in note and "aten::linear" in note for note in found["notes"]), found["notes"]
 
 
 def test_what_cannot_be_searched_is_told_in_one_line(
