@@ -9,6 +9,7 @@ import asyncio
 import importlib.util
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -24,7 +25,7 @@ from profzoo import versions
 from profzoo.errors import ConfigError, DataError, suggest_nearest
 from profzoo.io import strict_yaml
 from profzoo.machine import job_limits, process_tree, processes
-from profzoo.referee import envelope, questions
+from profzoo.referee import envelope, questions, states
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
@@ -224,6 +225,9 @@ async def _try(session: Session, space: Path, seconds: float) -> dict[str, Any]:
 async def _judge(session: Session, space: Path, seconds: float, given: Mapping[str, Any]) -> dict[str, Any]:
     sides = [_check_state(session.home, given[name]) for name in ("reference", "candidate")]
     options = [f"--{name}={given[name]}" for name in ("module", "phase") if name in given]
+    if session.command and not options:
+        # A script, which the user has named for `try`.
+        options = [f"--command={shlex.join(session.command)}"]
     options += [f"--session={session.judged_in}"] if session.judged_in else []
     command = [JUDGE, "--json", f"--budget={seconds * JUDGED_PART:.0f}s", *options, "--", *sides]
     _, said = await _run_within(command, session.home, space / "output", seconds)
@@ -243,7 +247,7 @@ def _check_state(home: Path, word: str) -> str:
         ConfigError: it is another one, or an option.
     """
     kind, colon, rest = word.partition(":")
-    if word.startswith("-") or rest.startswith("-"):
+    if word.startswith((states.COMMAND, "-")) or rest.startswith("-"):
         raise ConfigError(f"{word!r} is not a state: name a folder, git:COMMIT or patch:FILE")
     if colon and kind == "git":
         return word

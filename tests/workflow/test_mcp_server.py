@@ -226,7 +226,7 @@ def test_a_spent_budget_and_states_elsewhere_are_refused(tmp_path: Path, monkeyp
     found = asyncio.run(mcp_server.answer(spent, "try", {"seconds": 3600}))
     envelope.check(found)
     assert found["error"]["what"].startswith("the budget is spent (4 s are left): only the user can give more")
-    for word in ("../other", "/etc", "patch:../x.diff", "--fail-on=faster", "git:--output=x", "-"):
+    for word in ("../other", "/etc", "patch:../x.diff", "--fail-on=faster", "git:--output=x", "-", "command:true"):
         with pytest.raises(ConfigError, match=r"is not a state|is outside of the folder"):
             mcp_server._check_state(home, word)
     assert [mcp_server._check_state(home, word) for word in ("git:HEAD~1", ".", "a/b", "patch:a.diff")]
