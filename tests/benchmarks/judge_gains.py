@@ -1,7 +1,7 @@
 """How many true gains of 3 % `judge` finds within a budget, and how often it calls a state faster than itself.
 
 python -m tests.benchmarks.judge_gains [--device cuda] [--gains 20] [--nulls 5] [--budget 15s] [--long 20s]
-    [--shape width=512,batch=8192] [--threads 0]
+    [--shape width=512,batch=8192] [--threads 0] [--turn 0]
 
 A gain is a chain of 33 equal products (tests/benchmarks/judged_chain.py) against the chain that makes one more, whose
 result counts nothing: 3 % less work with the same results. Its place in the chain is another one in each case. A null is
@@ -79,10 +79,11 @@ def main() -> None:
     parser.add_argument("--long", default="20s")
     parser.add_argument("--shape", default="")
     parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--turn", type=float, default=0.0, metavar="S", help="seconds of a turn; a part of the budget")
     given = parser.parse_args()
     options = Options(
         module="model.py", device=given.device, shape=parse_shape(given.shape), threads=given.threads,
-        budget_s=parse_seconds(given.budget),
+        budget_s=parse_seconds(given.budget), turn_s=given.turn,
     )  # fmt: skip
     starter = ProcessStarter(fork=True)
     # What imports torch is there before the first case, and serves all.
