@@ -57,7 +57,7 @@ def test_a_gain_of_3_percent_is_told_from_none(
     assert found.outcome in outcomes, found
 
 
-@pytest.mark.parametrize("text", [TRAINING, SERVING])
+@pytest.mark.parametrize("text", [TRAINING, SERVING], ids=["training", "serving"])
 def test_a_script_that_does_less_on_a_gpu_is_faster(text: str, tmp_path: Path) -> None:
     for old, new in (*LARGE, ("(10, (64,))", "(10, (64,)).cuda()")):
         text = text.replace(old, new)
