@@ -44,7 +44,7 @@ from profzoo.statistics import sequential
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 # Seconds that a turn lasts, as a part of the budget, and at least and at most.
 # Processes that live on a GPU for several rounds decide sooner by more and shorter turns.
-TURNS_OF_BUDGET, LEAST_TURN_S, MOST_TURN_S = {"cpu": 48, "cuda": 150}, 0.04, 1.0
+TURNS_OF_BUDGET, LEAST_TURN_S, MOST_TURN_S = {"cpu": 48, "cuda": 75}, 0.04, 1.0
 # Steps of a go of a training, which begins with the reference's weights: rounding grows from step to step.
 TRAINED, MOST_STEPS, MOST_GOES = 8, 4096, 64
 # Results of a go that a contestant keeps, in bytes, and how many of them the referee looks at.

@@ -344,5 +344,5 @@ def test_what_is_undecided_claims_nothing_and_never_fails_a_gate() -> None:
 
 def test_a_turn_is_a_part_of_the_budget() -> None:
     turns = [Options(budget_s=budget).choose_turn_s("cpu") for budget in (0.1, 9.6, 600.0)]
-    assert turns == pytest.approx([0.04, 0.2, 1.0]) and Options(budget_s=15.0).choose_turn_s("cuda") == 0.1
+    assert turns == pytest.approx([0.04, 0.2, 1.0]) and Options(budget_s=15.0).choose_turn_s("cuda") == 0.2
     assert rounds.MOST_TURN_S == 1.0
