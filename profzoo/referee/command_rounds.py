@@ -146,6 +146,8 @@ class CommandMatch:
         """
         process_tree.adopt_orphans(True)
         self._adopts = True
+        for state in self.states:
+            _check_program(state)
         began, seed = time.monotonic(), _draw_seed()
         mine = self._run(REFERENCE, seed, FEW_STEPS)
         self.facts = {"device": mine.facts["device"]}
@@ -279,7 +281,7 @@ class CommandMatch:
             if isinstance(error, launcher.FewStepsError) and nudge:
                 raise
             why = f"it did not end within {limit_s:.0f} s" if late.finished.is_set() else str(error)
-            raise self._blame(name, envelope.quote(why, 500)) from None
+            raise self._blame(name, envelope.quote(why.removeprefix(f"{name} {PHASE}: "), 500)) from None
         finally:
             late.cancel()
             left = _end_others(before)
@@ -310,12 +312,17 @@ class CommandMatch:
             raise self._blame(name, wrong)
 
     def _variables(self, name: str, copy: Path, temporary: Path) -> dict[str, str]:
-        """Return variables by which a run finds neither the user's folder nor what an earlier run has left."""
+        """Return variables by which runs are alike, and find neither the user's folder nor what an earlier one left."""
         here = Path.cwd()
         paths = [Path(path) for path in os.environ.get(launcher.PATHS, "").split(os.pathsep) if path]
         own = [copy / one.relative_to(here) if one.is_relative_to(here) else one for one in paths]
         caches = {one: str(self._home / f"{name}-{one}") for one in COMPILED if one not in os.environ}
-        return {launcher.PATHS: os.pathsep.join(map(str, own)), "TMPDIR": str(temporary), **caches}
+        return {
+            launcher.PATHS: os.pathsep.join(map(str, own)),
+            "TMPDIR": str(temporary),
+            "PYTHONHASHSEED": "0",
+            **caches,
+        }
 
     def _resolve(self, name: str, folder: Path, seed: int, steps: int) -> "CellSettings":
         config = schema.fill_defaults({}, schema.load_schema())
@@ -352,6 +359,15 @@ class CommandMatch:
             told = f"{its.facts['parameters']:,} parameters, and the reference {mine.facts['parameters']:,}"
             raise DifferentError(f"the candidate: it has {told}")
         self.numbers.compare(mine.facts, its.facts)
+
+
+def _check_program(state: State) -> None:
+    """Raise ConfigError unless the program of a state's command is there."""
+    try:
+        launcher.split_command(state.command, state.word, str(state.folder))
+    except ConfigError as error:
+        told = str(error).replace(f"settings.{state.word}.command = ", "--command ").replace(str(state.folder), "there")
+        raise ConfigError(f"'{state.word}': {told}") from None
 
 
 def _draw_seed() -> int:

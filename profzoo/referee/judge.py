@@ -135,10 +135,8 @@ def _matched(
         program = options.module, options.command
         first = states.copy_state(reference, home / REFERENCE, None, *program)
         second = states.copy_state(candidate, home / CANDIDATE, first, *program)
-        if first.command and second.command:
+        if first.command:
             match = CommandMatch(first, second, options, home)
-        elif first.command or second.command:
-            raise ConfigError(f"'{(second if first.command else first).word}' has no command: give it by --command")
         else:
             starter = starter or (own := ProcessStarter(fork=True))
             match = Match(first, second, options, starter, home)

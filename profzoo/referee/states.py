@@ -72,7 +72,10 @@ def copy_state(word: str, to: Path, reference: State | None = None, module: str 
         _apply(Path(word.removeprefix(PATCH)), to)
     else:
         _copy_folder(Path("." if word.startswith(COMMAND) else word), to)
-    if command := word.removeprefix(COMMAND) if word.startswith(COMMAND) else command:
+    command = word.removeprefix(COMMAND) if word.startswith(COMMAND) else command
+    if reference and bool(command) != bool(reference.command):
+        raise ConfigError(f"'{reference.word if command else word}' has no command: give it by --command")
+    if command:
         _lock(to)
         return State(word, to, Path(), digest_files(to), command)
     chosen = Path(module) if module else reference.module if reference else find_module(to, word)
