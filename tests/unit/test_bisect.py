@@ -2,15 +2,17 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from profzoo.compare import contributions
-from profzoo.referee import bisect
+from profzoo.referee import bisect, gate
 from profzoo.statistics.speedup import Ratio
 from tests.benchmarks import bisect_power
+from tests.unit.compared import CELLS, traced
 
 BUDGET = 500
 
@@ -155,3 +157,20 @@ def test_layers_are_named_where_there_are_no_kernels_and_operators_by_calls() ->
     assert [str(one) for one in bisect.name_changes(table)] == [
         "operator mm: 2 ms -> 4 ms, 100% of the difference, 2 -> 4 calls"]  # fmt: skip
     assert bisect.name_changes(table.iloc[:0]) == []
+
+
+@pytest.mark.parametrize("cell", CELLS[8::20], ids=" ".join)
+def test_what_changed_between_recorded_cells_is_named(cell: tuple[str, str]) -> None:
+    """A recorded cell against itself with the launches of one kernel twice as long, which a step is longer by."""
+    one = traced(*cell)
+    assert one.kernels is not None
+    slow = one.kernels["total_ns"].idxmax()
+    kernels, more = one.kernels.copy(), float(one.kernels.loc[slow, "total_ns"])
+    kernels.loc[slow, "total_ns"] += more
+    share = more / one.kernels["total_ns"].sum()
+    other = replace(one, kernels=kernels, step={**one.step, "step_ns": one.step["step_ns"] * (1 + share)})
+    rows = contributions.contribution_rows(one, other)
+    first, *_ = bisect.name_changes(rows)
+    assert (first.level, first.old, first.new) == (contributions.KERNEL_LEVEL, *[one.kernels.loc[slow, "kernel"]] * 2)
+    (told, *_) = gate.list_parts(rows.assign(model=cell[0], phase=cell[1]).to_dict("records"), " ".join(cell))
+    assert str(one.kernels.loc[slow, "kernel"]) in told
