@@ -36,7 +36,7 @@ from profzoo.referee.exchange import (
     find_strays,
     list_children,
 )
-from profzoo.referee.results import ResultChecks
+from profzoo.referee.result_checks import ResultChecks
 from profzoo.referee.states import State
 
 # Seconds that a turn lasts, as a part of the budget, and at least and at most.

@@ -92,7 +92,7 @@ def test_what_cannot_be_judged_is_told_in_one_line(tmp_path: Path) -> None:
     for words, code, told in (
         ([str(tmp_path / "none"), str(tmp_path)], 1, "is not a folder"),
         ([str(tmp_path), str(tmp_path), "--shape", "batch"], 2, "gives no size"),
-        ([str(tmp_path), str(tmp_path), "--budget", "0s"], 2, "is no time"),
+        ([str(tmp_path), str(tmp_path), "--budget", "0s"], 2, "--budget = '0s' is 0 s: give more than 0"),
         ([str(tmp_path), str(tmp_path), "--session", "s.jsonl", "--level", "0.1"], 2, "a session gives each test"),
         ([str(tmp_path), str(tmp_path), "--fail-on", "slow"], 2, "did you mean 'slower'?"),
     ):

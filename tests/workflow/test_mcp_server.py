@@ -20,7 +20,7 @@ from profzoo.cli import ask
 from profzoo.errors import ConfigError
 from profzoo.io import strict_yaml
 from profzoo.io.scripts import write_csv
-from profzoo.referee import envelope, mcp_server
+from profzoo.referee import envelope, mcp_server, states
 from profzoo.referee.mcp_server import RUNNING, Session
 from tests import recorded_results
 from tests.documentation import arguments
@@ -273,7 +273,7 @@ def test_a_copy_leaves_out_what_is_not_the_program_and_is_bounded(
         (home / name).symlink_to(target)
     os.mkfifo(home / "pipe")
     copy = tmp_path / "copy"
-    mcp_server.copy_folder(home, copy)
+    states.copy_folder(home, copy, mcp_server.is_copied, closed=False)
     found = {path.relative_to(copy).as_posix() for path in copy.rglob("*") if not path.is_dir() or path.is_symlink()}
     assert found == {"train.py", "data/a.bin", ".hidden", "inside", "relative", "outside", "gone"}
     # What is written through a link stays in the copy, or goes where the program's link led outside of the folder.
@@ -281,9 +281,9 @@ def test_a_copy_leaves_out_what_is_not_the_program_and_is_bounded(
     (copy / "relative").write_text("changed")
     assert not (home / "data/new").exists() and (home / "train.py").read_text() == "train.py"
     assert (copy / "outside").resolve() == other
-    monkeypatch.setattr(mcp_server, "MOST_FILES", 3)
-    with pytest.raises(ConfigError, match="more than 3 files or 2 GiB, too many to copy"):
-        mcp_server.copy_folder(home, tmp_path / "again")
+    monkeypatch.setattr(states, "MOST_FILES", 3)
+    with pytest.raises(ConfigError, match="more than 3 files or 2 GiB: take a folder"):
+        states.copy_folder(home, tmp_path / "again", mcp_server.is_copied)
 
 
 def test_a_long_answer_is_cut_and_says_so(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
