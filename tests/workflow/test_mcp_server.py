@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -55,6 +56,7 @@ async def main():
 
 asyncio.run(main())
 """
+CHEATS = CHECKOUT / "tests" / "cheats"
 SCRIPT = """\
 import torch
 from torch import nn
@@ -89,7 +91,8 @@ def call(
     folder: Path, words: Sequence[str], *calls: tuple[str, dict[str, Any]] | tuple[str, dict[str, Any], float]
 ) -> tuple[list[dict[str, Any]], list[Any], str]:
     """What the SDK's client sees of a server in this folder: its tools, its answers, and its instructions."""
-    environment = Project(folder).environment() | {"PYTHONPATH": os.pathsep.join([str(CHECKOUT), SDK])}
+    own = {"PYTHONPATH": os.pathsep.join([str(CHECKOUT), SDK]), "CUDA_VISIBLE_DEVICES": ""}
+    environment = Project(folder).environment() | own
     asked = [list(words), [[*one, None][:3] for one in calls], str(folder), environment]
     done = subprocess.run(
         [sys.executable, "-c", CLIENT], input=json.dumps(asked), env=environment, cwd=folder, text=True,
@@ -196,6 +199,39 @@ def test_a_try_measures_a_copy_within_the_users_budget(tmp_path: Path) -> None:
     while (left_over := [*space.glob("profzoo-mcp-*"), *processes_in(str(space))]) and time.monotonic() < ends:
         time.sleep(0.2)
     assert not left_over
+
+
+def judged_folder(home: Path, *names: str) -> dict[str, tuple[bytes, int]]:
+    """Write a program and candidates into folders, and return what is there."""
+    for name in ("program", *names):
+        (home / name).mkdir(parents=True)
+        shutil.copy(CHEATS / f"{name}.py", home / name / "model.py")
+        shutil.copy(CHEATS / "program.py", home / name / "program.py")
+    return contents(home)
+
+
+def test_a_judgement_is_an_answer_and_leaves_the_folder_as_it_is(tmp_path: Path) -> None:
+    before = judged_folder(tmp_path / "home", "not_finite")
+    (tmp_path / "space").mkdir()
+    given = {"reference": "program", "candidate": "not_finite", "module": "model.py", "seconds": 30}
+    judging = session(tmp_path / "home", tmp_path / "space", "judge")
+    found = asyncio.run(mcp_server.answer(judging, "judge", given))
+    envelope.check(found)
+    assert [(one["outcome"], "not finite" in one["says"]) for one in found["claims"]] == [("different", True)], found
+    assert contents(tmp_path / "home") == before and judging.left_s < 60
+
+
+@needs_sdk
+@pytest.mark.slow
+def test_a_client_has_programs_judged_by_their_time(tmp_path: Path) -> None:
+    before = judged_folder(tmp_path, "honest_same", "skipped_layer")
+    given = {"reference": "program", "module": "model.py", "seconds": 25}
+    asked = [("judge", {**given, "candidate": name}) for name in ("honest_same", "skipped_layer")]
+    _, (same, cheat), _ = call(tmp_path, ["--allow", "judge", "--budget", "1m"], *asked)
+    assert not any(one["outcome"] in ("different", "invalid") for one in same["claims"]) and not same["error"], same
+    assert same["claims"] or same["abstained"]
+    assert [one["outcome"] for one in cheat["claims"]] == ["different"] and contents(tmp_path) == before
+    assert cheat["notes"][-1].endswith(" s of the budget are left")
 
 
 def test_what_is_needed_is_told_in_one_line(tmp_path: Path) -> None:
