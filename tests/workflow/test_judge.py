@@ -28,7 +28,7 @@ def run(*words: str, package: Path = import_graph.PROJECT) -> subprocess.Complet
 
 
 def test_a_gate_fails_on_what_it_was_told(tmp_path: Path) -> None:
-    sides = state("program", tmp_path / "a"), state("skipped_layer", tmp_path / "b")
+    sides = state("program", tmp_path / "a"), state("not_finite", tmp_path / "b")
     done = run(*sides, *COMMON, "--json", "--fail-on", "different,invalid")
     assert done.returncode == envelope.EXIT_FAILED, done.stderr
     answer = json.loads(done.stdout)
