@@ -90,9 +90,9 @@ def test_one_command_from_a_script_to_advice(project: Project) -> None:
 @pytest.mark.slow
 def test_advice_is_told_again_until_the_script_changes(project: Project) -> None:
     """As of other scripts in tests/workflow/test_scripts.py."""
-    results, (*_, report) = project.root / "profzoo-results", advise(project).stderr.splitlines()
-    first, *again = advise(project).stderr.splitlines()
-    assert first == "nothing has changed since the last run, which said:" and again[-1] == report
+    results, answer = project.root / "profzoo-results", advise(project).stderr.splitlines()[-5:]
+    again = advise(project).stderr.splitlines()
+    assert again == ["nothing has changed since the last run, which said:", *answer]
     (project.root / "train.py").write_text(SCRIPT.replace("lr=0.1", "lr=0.2"))
     planned = subprocess.run(
         [sys.executable, "-m", "snakemake", "report", "-n"], cwd=results, env=project.environment(), text=True,
