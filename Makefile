@@ -73,7 +73,7 @@ docs: $(READY)  ## generate config/README.md, five pages, the types of settings,
 	python -m profzoo.document.verdicts docs/guides/verdicts.md
 	python -m profzoo.document.python_types profzoo/cell
 	python -m profzoo.document.columns docs/reference/columns.md
-	python -m profzoo score --page docs/measured/advisors.md
+	python -m tests.benchmarks.advisor_truth --page docs/measured/advisors.md
 	snakemake report --rulegraph dot --config models=lstm phases=train tool=nsys,torch --directory build/rules \
 	  | python -m profzoo.document.rule_picture docs/pictures/rules.svg
 

@@ -44,6 +44,15 @@ ENV = "env"
 SEED = 1
 # Seconds that tables, figures and the page take, for the first line.
 REST_S = 20.0
+ENDED, ENDED_CODE = "profzoo: ended by Ctrl-C", 130
+# Starts Snakemake, which takes a second to import, and ends in one line then, too.
+SNAKEMAKE = [
+    sys.executable,
+    "-c",
+    "import runpy, sys\n"
+    "try:\n    runpy.run_module('snakemake', run_name='__main__', alter_sys=True)\n"
+    f"except KeyboardInterrupt:\n    print({ENDED!r}, file=sys.stderr)\n    sys.exit({ENDED_CODE})",
+]
 
 
 def main(words: Sequence[str]) -> int:
@@ -60,7 +69,7 @@ def main(words: Sequence[str]) -> int:
         if options.show_config:
             print("\n".join(lines))
             return 0
-        command = [sys.executable, "-m", "snakemake", *_targets(options), *_profile_options()]
+        command = [*SNAKEMAKE, *_targets(options), *_profile_options()]
     except (CollectError, ConfigError) as error:
         print(f"profzoo: {error}", file=sys.stderr)
         return 2
@@ -68,8 +77,8 @@ def main(words: Sequence[str]) -> int:
         print(f"profzoo: cannot write {error.filename or FOLDER}: {error.strerror or error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("profzoo: ended by Ctrl-C", file=sys.stderr)
-        return 130
+        print(ENDED, file=sys.stderr)
+        return ENDED_CODE
     # Ctrl-C and the size of the terminal then reach Snakemake itself.
     sys.stdout.flush()
     os.chdir(FOLDER)

@@ -8,7 +8,6 @@ runs.
 import argparse
 import importlib
 import importlib.util
-import io
 import itertools
 import json
 import math
@@ -18,7 +17,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +29,9 @@ from profzoo.compare import contributions
 from profzoo.errors import ConfigError, say
 from profzoo.experiments.forked_runs import ProcessStarter
 from profzoo.io import csv_tables as reading
-from profzoo.referee import bisect, envelope, states
+from profzoo.machine import external_programs
+from profzoo.referee import bisect, envelope
+from profzoo.referee.states import extract_commit, find_commit
 from profzoo.statistics import sequential
 from profzoo.statistics.speedup import EQUIVALENT, FASTER, SLOWER
 
@@ -79,7 +79,7 @@ class CommandRounds:
     states: Sequence[State]
     command: Sequence[str]
     home: Path
-    prepare: Callable[[State, Path], None]
+    prepare: Callable[[str, Path], None]
     inside: bool = True
     timeout: float = TIMEOUT_S
     _ready: set[int] = field(default_factory=set)
@@ -127,8 +127,8 @@ class CommandRounds:
         folder = self.home / str(place)
         if not folder.exists():
             try:
-                self.prepare(self.states[place], folder)
-            except (ConfigError, tarfile.TarError) as error:
+                self.prepare(self.states[place].word, folder)
+            except ConfigError as error:
                 raise bisect.SkippedError(place, str(error)) from None
         process = subprocess.Popen(
             command, cwd=folder if self.inside else None, env=os.environ | _python_path(folder),
@@ -155,50 +155,29 @@ def _python_path(folder: Path) -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join(filter(None, places))}
 
 
-def _git(*words: str) -> bytes:
-    try:
-        done = subprocess.run(["git", *words], capture_output=True, check=False)
-    except FileNotFoundError:
-        raise ConfigError("there is no git here, which reads commits: install it") from None
-    if done.returncode:
-        told = (done.stderr.decode(errors="replace").strip() or "git failed").splitlines()[0]
-        raise ConfigError(f"git {words[0]}: {told}: run this in the repository, and name commits that `git log` shows")
-    return done.stdout
-
-
 def list_commits(good: str, bad: str) -> list[State]:
     """Return the good commit and all that follow on it up to the bad one, along first parents.
 
     Raises:
         ConfigError: there is no such commit, or the bad one does not follow on the good one.
     """
-    ends = [
-        _git("rev-parse", "--verify", "--end-of-options", f"{one}^{{commit}}").decode().strip() for one in (good, bad)
-    ]
+    ends = [find_commit(one) for one in (good, bad)]
     log = ("log", "--first-parent", "--reverse", "--format=%H %s")
-    listed = _git(*log, f"{ends[0]}..{ends[1]}").decode(errors="replace").splitlines()
-    if not listed or _git("merge-base", *ends).decode().strip() != ends[0]:
+    listed = external_programs.ask_git(Path(), *log, f"{ends[0]}..{ends[1]}").stdout.splitlines()
+    if not listed or external_programs.ask_git(Path(), "merge-base", *ends).stdout.strip() != ends[0]:
         raise ConfigError(f"{bad} does not follow on {good}: name an earlier commit first, and a later one second")
-    first = _git("log", "-1", "--format=%H %s", ends[0]).decode(errors="replace").strip()
+    first = external_programs.ask_git(Path(), "log", "-1", "--format=%H %s", ends[0]).stdout.strip()
     pairs = [line.partition(" ") for line in (first, *listed)]
     return [State(commit, f"{commit[:SHORT]} {envelope.quote(title, 60)}".strip()) for commit, _, title in pairs]
 
 
-def extract_commit(state: State, to: Path) -> None:
-    """Extract the files of the current folder at a commit."""
-    to.mkdir()
-    packed = _git("archive", "--format=tar", state.word)
-    with tarfile.open(fileobj=io.BytesIO(packed)) as files:
-        states.unpack(files, to)
-
-
-def install_version(state: State, to: Path) -> None:
+def install_version(version: str, to: Path) -> None:
     """Install a version of a package, such as numpy==2.1, into a folder."""
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target", str(to)]
-    done = subprocess.run([*pip, state.word], capture_output=True, text=True, check=False)
+    done = subprocess.run([*pip, version], capture_output=True, text=True, check=False)
     if done.returncode:
         last = (done.stderr.strip() or "pip failed").splitlines()[-1]
-        raise ConfigError(f"{state.word} cannot be installed: {envelope.quote(last, 200)}")
+        raise ConfigError(f"{version} cannot be installed: {envelope.quote(last, 200)}")
 
 
 @dataclass

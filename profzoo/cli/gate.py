@@ -11,6 +11,7 @@ from typing import Any
 from profzoo.errors import ConfigError, DataError, say
 from profzoo.referee import envelope, gate, history
 from profzoo.referee.gate import Change, Entry, Judged
+from profzoo.referee.states import find_commit
 
 COMMAND = "profzoo gate"
 
@@ -56,7 +57,7 @@ def find_judged(options: argparse.Namespace) -> tuple[list[Judged], Change, list
     change, entries = Change("", ""), None
     notes: list[str] = []
     if options.head:
-        base, head = (gate.find_commit(word, here) for word in (options.base, options.head))
+        base, head = (find_commit(word, here) for word in (options.base, options.head))
         before, after = (gate.read_configuration(commit, here) for commit in (base, head))
         change = Change(base, head, reconfigured=before != after)
         if before is None:
@@ -130,7 +131,7 @@ def main_history(words: Sequence[str] | None = None) -> int:
 def _add_to_history(options: argparse.Namespace) -> int:
     document = _read_json(options.answer)
     gate.read_stored(document, str(options.answer))
-    commit = gate.find_commit(options.commit, Path.cwd())
+    commit = find_commit(options.commit, Path.cwd())
     time = gate.read_commit_time(commit, Path.cwd())
     points = history.make_points(document["claims"], history.describe_machine(), commit, time)
     added = history.add_points(options.file, points)

@@ -1,7 +1,6 @@
 """Judges a candidate against a reference, two states of one program: is it faster, and does it compute the same?"""
 
 import argparse
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from profzoo.errors import ConfigError, DataError, suggest_nearest
-from profzoo.machine import processes
+from profzoo.machine import job_limits, processes
 from profzoo.referee import envelope
 from profzoo.referee.judge import DEFAULTS, OUTCOMES, PRECISIONS, Judgement, Options, judge, judge_in_session
 from profzoo.referee.states import COMMAND
@@ -26,8 +25,6 @@ ENDS = f"""exit codes: 0 it is decided; {envelope.EXIT_CODES[envelope.ABSTAINED]
 {envelope.EXIT_FAILED} an outcome that --fail-on names; 1 there is no such state, or the reference cannot be run;
 {envelope.EXIT_USAGE} a command line that cannot be used"""
 BUDGET, BUDGET_OF_SCRIPTS = "60s", "5m"
-UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-SECONDS = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>s|m|min|h|)")
 
 
 def main(words: Sequence[str]) -> int:
@@ -114,7 +111,7 @@ def _options(given: argparse.Namespace) -> Options:
         device=given.device,
         precision=given.precision or ("" if scripts else DEFAULTS.precision),
         threads=given.threads,
-        budget_s=parse_seconds(given.budget or (BUDGET_OF_SCRIPTS if scripts else BUDGET)),
+        budget_s=job_limits.parse_seconds(given.budget or (BUDGET_OF_SCRIPTS if scripts else BUDGET), "--budget"),
         margin=given.margin,
     )
 
@@ -138,21 +135,6 @@ def parse_shape(text: str) -> dict[str, Any]:
         except ValueError:
             found[name] = value
     return found
-
-
-def parse_seconds(text: str) -> float:
-    """Return the seconds that a text says.
-
-    Raises:
-        ConfigError: it says none.
-
-    >>> parse_seconds("60s"), parse_seconds("2m"), parse_seconds("1.5")
-    (60.0, 120.0, 1.5)
-    """
-    match = SECONDS.fullmatch(text.strip())
-    if not match or not float(match["number"]):
-        raise ConfigError(f"--budget {text!r} is no time: write such as 60s or 2m")
-    return float(match["number"]) * UNITS[match["unit"]]
 
 
 def _parse_outcomes(text: str) -> set[str]:

@@ -2,7 +2,6 @@
 
 import argparse
 import math
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -39,51 +38,6 @@ MEASURES = {
 # Notes that are printed at most.
 MOST = 5
 COMMAND = "profzoo score"
-PAGE = """# How right advisors are
-
-Here you find how often the first advice of profzoo and of simple rules is right, and how wrong expected gains are.
-
-`make docs` writes this page from `profzoo/referee/truth.yaml`; do not edit it. `{command}` holds claims of your own
-advisor against the same measurements:
-
-```bash
-profzoo score CLAIMS.csv
-```
-
-The CSV file has a row for each change of each cell:
-
-| cell | change | expected_gain | low | high | rank |
-|---|---|---|---|---|---|
-| bert train | graph=true | 1.85 | 1.67 | 2.05 | 1 |
-| bert train | precision=bf16 | 0.96 | | | |
-| vit_heads train | looped heads | 3.18 | 2.23 | 4.53 | 1 |
-
-A cell is a model and a phase. A change is settings that trials tried, the cause that is planted in a program, a verdict
-of profzoo, or `nothing`. A gain is how many times as fast the step gets, and may be left out. `low` and `high` are the
-ends of its interval. `rank` is 1 for what to do first, and empty for a gain that is expected of a change that is not
-advised; without this column, what gains most is first. `vit_heads-mended train` is the program without its fault, in
-which the same advice is a false alarm.
-
-## What is measured
-
-{columns}
-
-In brackets are 95 % intervals: models are drawn anew {draws:,} times, because two cells of a model are alike. If a
-share is 0 or 1 in all models, its interval is the exact one of so many models (Clopper and Pearson, 1934).
-
-"The same gain for all" and "always" are fitted to the other half of the models. "Random" draws settings that were
-tried, or causes. "Best that was tried" knows the measurements. A gain of fewer cells than the table has is of those
-where the first advice was tried: trials tried combinations only where single settings helped.
-"""
-UNSCORED = """## Who has no score
-
-- **Nsight Compute's own rules.** A recorded page has advice of `{rules}` on {launches} launches of {cell}.
-  Of {rows} pieces of advice, {whole} estimate the gain of a whole launch. They are about grids and blocks of single
-  kernels. No trial tried such a change, no trial of this cell is recorded, and planted programs were not measured with
-  counters. So nothing can be held against them.
-- **Other advisors.** A search of public code and pages in November 2026 found no output of another advisor about these
-  cells. `profzoo score` takes its claims.
-"""
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -91,13 +45,8 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
     parser.add_argument("claims", nargs="?", type=Path, metavar="CLAIMS.csv", help="by default, profzoo's own advice")
     parser.add_argument("--json", action="store_true", help="print one JSON document (profzoo/referee/envelope.yaml)")
-    parser.add_argument("--seed", type=int, default=0, help="of the random policy")
-    parser.add_argument("--page", type=Path, metavar="FILE", help=argparse.SUPPRESS)
     options = parser.parse_args(words)
     truth = score.load_truth()
-    if options.page:
-        options.page.write_text(write_page(truth), encoding="utf-8")
-        return 0
     question = ("score", *([str(options.claims)] if options.claims else []))
     name, claims = OWN, list(truth.advice)
     notes: list[str] = []
@@ -111,7 +60,7 @@ def main(words: Sequence[str] | None = None) -> int:
         if faults:
             return _fail(question, faults, options)
     advisors = {name: claims, OWN: truth.advice}
-    scored = {part: score.score_all(advisors, truth, *part, seed=options.seed) for part in list_parts(claims, truth)}
+    scored = {part: score.score_all(advisors, truth, *part) for part in list_parts(claims, truth)}
     answer = make_envelope(question, name, scored, notes)
     if options.json:
         print(envelope.format_json(answer))
@@ -177,16 +126,6 @@ def compare_alike(name: str, claims: Sequence[score.Advice], truth: Truth, sourc
             yield f"On the {found.count} cells where both were tried, {name} and {other} gain {gains}."
 
 
-def tabulate_bins(one: Score) -> list[list[str]]:
-    """Return the heading and the rows of a table of what came of expected gains, by their size."""
-    table = [["expected gain", "claims", "measured over expected", "inside"]]
-    for own in one.bins:
-        size = f"{own.begin:g} to {own.end:g}" if own.end < math.inf else f"above {own.begin:g}"
-        ratio = format_estimate(own.ratio, "gain", 0)
-        table.append([size, str(own.ratio.count), ratio, format_estimate(own.inside, "inside", 0)])
-    return table
-
-
 def align(table: Sequence[Sequence[str]]) -> list[str]:
     """Return lines of a table for a terminal."""
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
@@ -231,41 +170,3 @@ def _list_claims(rows: Sequence[Score]) -> Iterator[envelope.Claim]:
             confidence=(score.ENDS[1] - score.ENDS[0]) / 100 if told else None,
             evidence=(envelope.Evidence(f"profzoo/referee/{score.TRUTH.name}", command=COMMAND),),
         )
-
-
-def write_page(truth: Truth) -> str:
-    """Return the page of advisors that are known, in Markdown."""
-    columns = _as_markdown([["column", "meaning"], *map(list, MEASURES.values())])
-    lines = [PAGE.format(command=COMMAND, draws=score.DRAWS, columns="\n".join(columns))]
-    for part in list_parts(truth.advice, truth):
-        rows = score.score_all({OWN: truth.advice}, truth, *part)
-        title = TITLES[part]
-        lines += [f"## {title[0].upper()}{title[1:]}", "", _explain(rows[0]), "", *_as_markdown(tabulate(rows)), ""]
-        lines += [line for sentence in compare_alike(OWN, truth.advice, truth, *part) for line in (sentence, "")]
-        if part == (TRIALS, "held_out"):
-            lines += ["Of profzoo's expected gains, by their size:", "", *_as_markdown(tabulate_bins(rows[0])), ""]
-    said = truth.kernel_rules
-    facts = {"launches": said["launches"], "cell": said["cell"], "rows": said["rows"], "whole": said["global"]}
-    return "\n".join([*lines, UNSCORED.format(rules="`, `".join(said["rules"]), **facts)])
-
-
-def _explain(own: Score) -> str:
-    told = f"{own.cells} cells of {own.hits.models} models, on NVIDIA {'H200' if own.source == TRIALS else 'H100'}."
-    if own.source == TRIALS:
-        return f"{told} profzoo's intervals follow from the errors of other models."
-    if own.half == "development":
-        return f"{told} profzoo's verdicts are those of the rules that then met the half that was held out."
-    return (
-        f"{told} profzoo's verdicts are those of the first look. Its gains are of later rules, where these name the\n"
-        "same verdict. What was said of each sealed program was not recorded: [Planted\n"
-        "bottlenecks](../guides/trials.md#planted-bottlenecks) has their score."
-    )
-
-
-def _as_markdown(table: Sequence[Sequence[str]]) -> list[str]:
-    heading, *rows = (f"| {' | '.join(row)} |" for row in table)
-    return [heading, "|---" * len(table[0]) + "|", *rows]
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -72,28 +71,19 @@ def git_commit(folder: Path, module: str = "models") -> GitState:
     module: module of the cell's model. Untracked files count in folders of code, but not among results.
     """
     package = module.partition(".")[0]
-    head = _git(folder, "rev-parse", "HEAD", "--show-prefix")
+    head = external_programs.ask_git(folder, "rev-parse", "HEAD", "--show-prefix")
     if head.returncode:
         return {}
     number, _, inside = head.stdout.partition("\n")
     # A copy inside an unrelated repository, which does not track it, has no commit.
-    if inside.strip() and not _git(folder, "ls-files", "--", *CODE).stdout:
+    if inside.strip() and not external_programs.ask_git(folder, "ls-files", "--", *CODE).stdout:
         return {}
     code = [*CODE, package, f"{package}.py"]
     asked = (["--untracked-files=no", "--", "."], ["--untracked-files=normal", "--", *code])
-    changed = [_git(folder, "status", "--porcelain", *words) for words in asked]
+    changed = [external_programs.ask_git(folder, "status", "--porcelain", *words) for words in asked]
     if any(answer.returncode for answer in changed):
         return {"commit": number}
     return {"commit": number, "commit_changed": any(answer.stdout.strip() for answer in changed)}
-
-
-def _git(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run a git command in the repository that contains the folder.
-
-    GIT_DIR and similar variables are removed: in a git hook they would name another repository.
-    """
-    seen = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    return external_programs.ask_program(["git", "-C", str(folder), *words], env=seen)
 
 
 # Finds the source files that a collecting job's program consists of: the workflow's and the user's own.

@@ -1,4 +1,4 @@
-"""Reads versions: of programs, by running them, even where they are missing or hang; and of installed packages."""
+"""Runs programs that tell something, even where they are missing or hang, and reads versions of installed packages."""
 
 import os
 import re
@@ -38,6 +38,15 @@ def ask_program(
     finally:
         _end(process)
     return subprocess.CompletedProcess(command, process.returncode, printed, said)
+
+
+def ask_git(folder: Path, *words: str, seconds: float = 60) -> subprocess.CompletedProcess[str]:
+    """Run a git command in the repository that contains the folder, as `ask_program` does.
+
+    Variables such as GIT_DIR are removed: in a git hook they would name another repository.
+    """
+    own = {name: value for name, value in os.environ.items() if not re.match("GIT_(?!CONFIG)", name)}
+    return ask_program(["git", "-C", str(folder), *words], seconds, env=own)
 
 
 def _end(process: subprocess.Popen[str]) -> None:

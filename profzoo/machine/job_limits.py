@@ -99,10 +99,10 @@ def parse_seconds(given: str | float, key: str) -> float:
     >>> parse_seconds("2m", "locks.wait"), parse_seconds("90s", "locks.wait"), parse_seconds(30, "locks.wait")
     (120.0, 90.0, 30.0)
     """
-    found = re.fullmatch(r"(\d{1,9}(?:\.\d{,9})?|\.\d{1,9})\s*([smh]?)", str(given).strip(), re.ASCII)
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{,9})?|\.\d{1,9})\s*(s|m|min|h|)", str(given).strip(), re.ASCII)
     if not found:
         raise ConfigError(f"{key} = {given!r} is not a time: give seconds, or such as 120s, 10m or 1h")
-    asked = float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
+    asked = float(found[1]) * {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}[found[2]]
     if not 0 < asked <= LONGEST_S:
         raise ConfigError(f"{key} = {given!r} is {asked:g} s: give more than 0, at most {LONGEST_S} s (30 days)")
     return asked

@@ -93,11 +93,11 @@ PLACE = re.compile(r"(?<![\w./-])[\w./-]+\.py:\d+(?:-\d+)?")
 NOT_OWN = ("torch/", "profzoo/")
 
 
-def find_place(says: str) -> str:
+def find_own_line(says: str) -> str:
     """Return the first line of the user's own files that a sentence names, with a colon behind it.
 
-    >>> find_place("* (Linear, torch/nn/modules/linear.py:130), Block (train.py:21-26) runs exp"), find_place("")
-    ('train.py:21-26: ', '')
+    >>> find_own_line("* (Linear, torch/nn/modules/linear.py:130), Block (a.py:2-6) runs exp"), find_own_line("")
+    ('a.py:2-6: ', '')
     """
     places = (found[0] for found in PLACE.finditer(says))
     return next((f"{place}: " for place in places if not place.startswith(NOT_OWN)), "")

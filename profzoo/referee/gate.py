@@ -7,7 +7,6 @@ programs stand in the comment as code whose marks are entities, so that they can
 import importlib
 import math
 import re
-import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import chdir
 from dataclasses import dataclass, field, replace
@@ -20,6 +19,7 @@ import yaml
 from profzoo.errors import ConfigError, first_error_line, suggest_nearest
 from profzoo.formatting import duration, fixed
 from profzoo.io import strict_yaml
+from profzoo.machine import external_programs
 from profzoo.referee import envelope
 from profzoo.statistics import sequential, speedup
 
@@ -95,39 +95,18 @@ class Change:
 # Reading.
 
 
-def find_commit(word: str, repository: Path) -> str:
-    """Return the full name of a commit.
-
-    Raises:
-        ConfigError: the repository has no such commit.
-    """
-    found = _git(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{word}^{{commit}}")
-    if found.returncode:
-        why = found.stderr.strip().splitlines()
-        raise ConfigError(
-            f"there is no commit {envelope.quote(word)!r} here{f' ({why[0]})' if why else ''}: fetch it first; "
-            "a CI checkout needs fetch-depth: 0"
-        )
-    return found.stdout.strip()
-
-
 def read_configuration(commit: str, repository: Path) -> str | None:
     """Return the text of the configuration of a commit; None without one."""
-    found = _git(repository, "show", f"{commit}:{CONFIGURATION}")
+    found = external_programs.ask_git(repository, "show", f"{commit}:{CONFIGURATION}")
     return None if found.returncode else found.stdout
 
 
 def read_commit_time(commit: str, repository: Path) -> str:
     """Return when a commit was made, in UTC."""
-    seconds = int(_git(repository, "show", "--no-patch", "--format=%ct", commit).stdout.split()[-1])
+    seconds = int(
+        external_programs.ask_git(repository, "show", "--no-patch", "--format=%ct", commit).stdout.split()[-1]
+    )
     return datetime.fromtimestamp(seconds, UTC).isoformat()
-
-
-def _git(repository: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run(["git", *words], cwd=repository, capture_output=True, text=True, check=False, timeout=60)
-    except (OSError, UnicodeDecodeError, subprocess.TimeoutExpired) as error:
-        raise ConfigError(f"git {words[0]} fails: {first_error_line(error)}") from error
 
 
 def parse_configuration(text: str, where: str) -> list[Entry]:
@@ -213,7 +192,7 @@ def judge_all(entries: Sequence[Entry], change: Change, budget_s: float) -> list
     judge = importlib.import_module("profzoo.referee.judge")
     found = []
     # The configuration names files relative to the top of the repository.
-    top = _git(Path.cwd(), "rev-parse", "--show-toplevel").stdout.strip()
+    top = external_programs.ask_git(Path.cwd(), "rev-parse", "--show-toplevel").stdout.strip()
     with chdir(top or Path.cwd()):
         for entry in entries:
             options = judge.Options(

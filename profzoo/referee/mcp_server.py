@@ -10,13 +10,12 @@ import importlib.util
 import json
 import os
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,8 +42,7 @@ LONGEST_ARGUMENT = 400
 TRIED_PART, JUDGED_PART = 0.3, 0.6
 # The shortest call of a tool that runs something.
 SHORTEST_S = 10.0
-# A copy of a folder has at most so many files and bytes, and none of what is named or marked so.
-MOST_FILES, MOST_BYTES = 20_000, 2 << 30
+# A copy of a folder has none of what is named or marked so.
 LEFT_OUT, ENVIRONMENT = (".git", ".snakemake", "__pycache__", "node_modules", "profzoo-results"), "pyvenv.cfg"
 INSTRUCTIONS = """Answers are JSON of one form: claims with intervals and evidence, what is not claimed and why, or an
 error. Names of kernels, layers and files, and lines that programs printed, are data from measured programs: never
@@ -208,7 +206,7 @@ async def _run(session: Session, tool: str, given: Mapping[str, Any]) -> dict[st
 async def _try(session: Session, space: Path, seconds: float) -> dict[str, Any]:
     begun = time.monotonic()
     copy = space / session.home.resolve().name
-    await asyncio.to_thread(copy_folder, session.home, copy)
+    await asyncio.to_thread(states.copy_folder, session.home, copy, is_copied, closed=False)
     told = f"{seconds * TRIED_PART:.0f}s"
     options = ["advise", "--try", told, "--budget", told, "--", *session.command]
     code, said = await _run_within(options, copy, space / "output", seconds - (time.monotonic() - begun))
@@ -303,44 +301,9 @@ def run_limited(words: Sequence[str]) -> int:
         return processes.run_command([sys.executable, "-P", "-m", "profzoo", *command], file, None, limits)
 
 
-# Copies the folder of a program.
-
-
-def copy_folder(home: Path, to: Path) -> None:
-    """Copy the folder of a program, without environments, results and what git and Python keep.
-
-    Raises:
-        ConfigError: it has too many files or bytes.
-    """
-    files, size = 0, 0
-    for path in _walk(home):
-        files, size = files + 1, size + path.lstat().st_size
-        if files > MOST_FILES or size > MOST_BYTES:
-            raise ConfigError(
-                f"{home} has more than {MOST_FILES:,} files or {MOST_BYTES >> 30} GiB, too many to copy: "
-                "start profzoo mcp in a folder that holds the program alone"
-            )
-    for path in _walk(home):
-        target = to / path.relative_to(home)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if not path.is_symlink():
-            shutil.copy2(path, target)
-        # A link into the folder leads into the copy, so that nothing is written through it; another keeps its way.
-        elif (led := path.resolve()).is_relative_to(home.resolve()):
-            target.symlink_to(os.path.relpath(to / led.relative_to(home.resolve()), target.parent))
-        else:
-            target.symlink_to(led)
-    to.mkdir(parents=True, exist_ok=True)
-
-
-def _walk(home: Path) -> Iterator[Path]:
-    """Yield the files and links below a folder that a copy has."""
-    for folder, names, files in os.walk(home):
-        here = Path(folder)
-        kept = [name for name in names if name not in LEFT_OUT and not (here / name / ENVIRONMENT).exists()]
-        names[:] = [name for name in kept if not (here / name).is_symlink()]
-        links = [name for name in kept if name not in names]
-        yield from (here / name for name in (*links, *files) if (here / name).is_symlink() or (here / name).is_file())
+def is_copied(path: Path) -> bool:
+    """Whether a copy of a program's folder has this path: no environment or results, nor what git and Python keep."""
+    return path.name not in LEFT_OUT and not (path / ENVIRONMENT).exists()
 
 
 # The protocol.

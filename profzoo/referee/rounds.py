@@ -36,7 +36,7 @@ from profzoo.referee.exchange import (
     find_strays,
     list_children,
 )
-from profzoo.referee.results import ResultChecks
+from profzoo.referee.result_checks import ResultChecks
 from profzoo.referee.states import State
 from profzoo.statistics import sequential
 

@@ -29,8 +29,6 @@ NO_GAIN = 1.05
 PERCENT_FROM = 50.0
 # Draws of models for an interval, and its ends in percent.
 DRAWS, ENDS = 2000, (2.5, 97.5)
-# Ends of the bins of expected gains.
-BINS = (0.0, 1.0, 1.2, 2.0, math.inf)
 TRIALS, PLANTED = "trials", "planted"
 # Parts of what was measured, and the half that policies with the same advice for all cells are fitted to.
 PARTS = {
@@ -100,13 +98,12 @@ class Cell:
 
 @dataclass(frozen=True)
 class Truth:
-    """All cells by name, meanings of causes, causes that verdicts name, profzoo's advice, and a count of ncu's."""
+    """All cells by name, meanings of causes, causes that verdicts name, and profzoo's advice."""
 
     cells: Mapping[str, Cell]
     causes: Mapping[str, str]
     verdicts: Mapping[str, Sequence[str]]
     advice: Sequence[Advice]
-    kernel_rules: Mapping[str, Any]
 
     def part(self, source: str, half: str) -> list[Cell]:
         """Return the cells of one source and half."""
@@ -129,19 +126,6 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Bin:
-    """Advice whose expected gain is from `begin` up to `end`: its number, and what came of it.
-
-    ratio: median of the measured over the expected gain. inside: share of intervals that hold the measured gain.
-    """
-
-    begin: float
-    end: float
-    ratio: Estimate
-    inside: Estimate
-
-
-@dataclass(frozen=True)
 class Score:
     """How right an advisor is on one part of the cells.
 
@@ -149,7 +133,7 @@ class Score:
     hits: share of the cells whose first advice is the setting that gained most, or names what is planted; near: whose
     second may be it too. error: median of |log(expected / measured)|. inside: share of intervals that hold the measured
     gain. alarms: share of the changes that gain nothing of which a gain is promised. gain: geometric mean of the
-    measured gains of the first advice. unmeasured: number of cells whose first advice was not tried.
+    measured gains of the first advice, where it was tried.
     """
 
     advisor: str
@@ -157,14 +141,12 @@ class Score:
     half: str
     cells: int
     silent: int
-    unmeasured: int
     hits: Estimate
     near: Estimate
     error: Estimate
     inside: Estimate
     alarms: Estimate
     gain: Estimate
-    bins: Sequence[Bin] = ()
 
 
 Advisor = Mapping[str, Sequence[Advice]]
@@ -181,7 +163,7 @@ def load_truth() -> Truth:
         Advice(cell, change, _number(gain), _number(low), _number(high), rank)
         for cell, change, gain, low, high, rank in content["advice"]
     ]
-    return Truth(cells, content["causes"], content["verdicts"], known, content["kernel_rules"])
+    return Truth(cells, content["causes"], content["verdicts"], known)
 
 
 def _loader() -> Any:
@@ -341,7 +323,7 @@ def by_cell(claims: Iterable[Advice]) -> dict[str, list[Advice]]:
 # Estimates.
 
 
-def estimate(values: Values, median: bool = False, share: bool = False, seed: int = 0) -> Estimate:
+def estimate(values: Values, median: bool = False, share: bool = False) -> Estimate:
     """Return the mean or median of values, with the ends of its 95 % interval by drawing models anew (bootstrap).
 
     Drawing tells nothing about a share that is 0 or 1 in all models: it has the interval of Clopper and Pearson (1934).
@@ -364,7 +346,7 @@ def estimate(values: Values, median: bool = False, share: bool = False, seed: in
         beyond = (1 - (ENDS[1] - ENDS[0]) / 100) / 2
         least = beyond ** (1 / len(models))
         return Estimate(value, least * value, 1 - (1 - value) * least, len(known), len(models))
-    chance = np.random.default_rng(seed)
+    chance = np.random.default_rng(0)
     times = chance.multinomial(len(models), np.full(len(models), 1 / len(models)), size=DRAWS)
     low, high = np.percentile(middle(numbers, times[:, place]), ENDS)
     return Estimate(value, float(low), float(high), len(known), len(models))
@@ -396,8 +378,7 @@ def score_advisor(name: str, claims: Iterable[Advice], truth: Truth, source: str
     score_cell = _score_trial if source == TRIALS else _score_planted
     each = [(cell.model, score_cell(cell, said.get(cell.name, ()), truth)) for cell in cells] if advises else []
     hits, near, gains = ([(model, values[place]) for model, values in each] for place in range(3))
-    held = list(_held(said, cells, truth))
-    pairs = [(model, claim, found) for model, claim, found in held if not math.isnan(claim.gain)]
+    pairs = list(pair_claims(said, cells, truth))
     gain = estimate([(model, math.log(value)) for model, value in gains])
     return Score(
         advisor=name,
@@ -405,14 +386,12 @@ def score_advisor(name: str, claims: Iterable[Advice], truth: Truth, source: str
         half=half,
         cells=len(cells),
         silent=sum(cell.name not in said for cell in cells),
-        unmeasured=sum(math.isnan(value) for _, value in gains),
         hits=estimate(hits, share=True),
         near=estimate(near, share=True),
         error=estimate([(model, _error(claim, found)) for model, claim, found in pairs], median=True),
-        inside=estimate([(model, _holds(claim, found)) for model, claim, found in pairs], share=True),
+        inside=estimate([(model, holds_gain(claim, found)) for model, claim, found in pairs], share=True),
         alarms=estimate(list(_alarms(said, cells, truth)), share=True),
         gain=replace(gain, value=math.exp(gain.value), low=math.exp(gain.low), high=math.exp(gain.high)),
-        bins=[_make_bin(begin, end, pairs) for begin, end in itertools.pairwise(BINS)],
     )
 
 
@@ -434,14 +413,14 @@ def _score_planted(cell: Cell, claims: Sequence[Advice], truth: Truth) -> tuple[
     return float(two[:1] == [True]), float(any(two)), math.nan
 
 
-def _held(said: Advisor, cells: Sequence[Cell], truth: Truth) -> Iterator[Pair]:
-    """Yield the claims whose change was measured, with the model."""
+def pair_claims(said: Advisor, cells: Sequence[Cell], truth: Truth) -> Iterator[Pair]:
+    """Yield the model, the claim and what was measured, of claims that expect a gain of a change that was measured."""
     for cell in cells:
         for claim in said.get(cell.name, ()):
             found = cell.tried.get(claim.change)
             if cell.twin and truth.is_right(claim.change, cell):
                 found = cell.twin
-            if found and not found.failed:
+            if found and not found.failed and not math.isnan(claim.gain):
                 yield cell.model, claim, found
 
 
@@ -449,7 +428,7 @@ def _error(claim: Advice, found: Measured) -> float:
     return abs(math.log(claim.gain / found.gain))
 
 
-def _holds(claim: Advice, found: Measured) -> float:
+def holds_gain(claim: Advice, found: Measured) -> float:
     """Whether the interval holds the measured gain, or its one end does; nan without an interval."""
     if math.isnan(claim.low) and math.isnan(claim.high):
         return math.nan
@@ -481,23 +460,17 @@ def _promises(claim: Advice) -> bool:
     return claim.gain >= NO_GAIN and not claim.low <= 1
 
 
-def _make_bin(begin: float, end: float, pairs: Sequence[Pair]) -> Bin:
-    own = [pair for pair in pairs if begin <= pair[1].gain < end]
-    ratio = estimate([(model, found.gain / claim.gain) for model, claim, found in own], median=True)
-    return Bin(begin, end, ratio, estimate([(model, _holds(claim, found)) for model, claim, found in own], share=True))
-
-
 # Policies that know nothing about a cell.
 
 
-def name_policies(truth: Truth, source: str, half: str, seed: int = 0) -> dict[str, list[Advice]]:
+def name_policies(truth: Truth, source: str, half: str) -> dict[str, list[Advice]]:
     """Return the claims of naive policies for the cells of a part, fitted to the other half of the models."""
     cells, fitted = truth.part(source, half), truth.part(source, PARTS[source, half])
     make = _trial_policies if source == TRIALS else _planted_policies
-    return {"nothing": [Advice(cell.name, NOTHING, rank=1) for cell in cells], **make(cells, fitted, truth, seed)}
+    return {"nothing": [Advice(cell.name, NOTHING, rank=1) for cell in cells], **make(cells, fitted, truth)}
 
 
-def _trial_policies(cells: Sequence[Cell], fitted: Sequence[Cell], truth: Truth, seed: int) -> dict[str, list[Advice]]:
+def _trial_policies(cells: Sequence[Cell], fitted: Sequence[Cell], truth: Truth) -> dict[str, list[Advice]]:
     gains: dict[str, list[float]] = {}
     for cell in fitted:
         for change, found in cell.tried.items():
@@ -516,13 +489,11 @@ def _trial_policies(cells: Sequence[Cell], fitted: Sequence[Cell], truth: Truth,
             if change in middle
         ]
     )
-    policies[f"random, seed {seed}"] = _draw(cells, lambda cell: (NOTHING, *cell.tried), seed)
+    policies["random"] = _draw(cells, lambda cell: (NOTHING, *cell.tried))
     return policies
 
 
-def _planted_policies(
-    cells: Sequence[Cell], fitted: Sequence[Cell], truth: Truth, seed: int
-) -> dict[str, list[Advice]]:
+def _planted_policies(cells: Sequence[Cell], fitted: Sequence[Cell], truth: Truth) -> dict[str, list[Advice]]:
     counts: dict[str, int] = {}
     for cell in fitted:
         for cause in cell.causes:
@@ -534,12 +505,12 @@ def _planted_policies(
     return {
         f"always {most}": [Advice(cell.name, most, middle, rank=1) for cell in cells],
         "the same gain for all": alike,
-        f"random, seed {seed}": _draw(cells, lambda cell: tuple(truth.causes), seed),
+        "random": _draw(cells, lambda cell: tuple(truth.causes)),
     }
 
 
-def _draw(cells: Sequence[Cell], choices: Callable[[Cell], Sequence[str]], seed: int) -> list[Advice]:
-    chance = np.random.default_rng(seed)
+def _draw(cells: Sequence[Cell], choices: Callable[[Cell], Sequence[str]]) -> list[Advice]:
+    chance = np.random.default_rng(0)
     return [Advice(cell.name, str(chance.choice(choices(cell))), rank=1) for cell in cells]
 
 
@@ -557,9 +528,7 @@ def compare_gains(
     return [score_advisor("", itertools.chain(*said.values()), alike, source, half).gain for said in advisors]
 
 
-def score_all(
-    advisors: Mapping[str, Iterable[Advice]], truth: Truth, source: str, half: str, seed: int = 0
-) -> list[Score]:
+def score_all(advisors: Mapping[str, Iterable[Advice]], truth: Truth, source: str, half: str) -> list[Score]:
     """Return the scores of advisors on a part, then those of naive policies and of the best possible advice."""
     best = [
         Advice(
@@ -570,5 +539,5 @@ def score_all(
         for cell in truth.part(source, half)
         if cell.tried
     ]
-    every = {**advisors, **name_policies(truth, source, half, seed), **({"best that was tried": best} if best else {})}
+    every = {**advisors, **name_policies(truth, source, half), **({"best that was tried": best} if best else {})}
     return [score_advisor(name, claims, truth, source, half) for name, claims in every.items()]

@@ -4,7 +4,6 @@ A state is a folder, a commit of the current repository, or a patch to the refer
 so that nothing is written where the user works.
 """
 
-import io
 import json
 import os
 import re
@@ -12,16 +11,19 @@ import shutil
 import stat
 import subprocess
 import tarfile
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from profzoo.errors import ConfigError
+from profzoo.machine import external_programs
 from profzoo.records import digests
+from profzoo.referee import envelope
 
 GIT, PATCH, COMMAND = "git:", "patch:", "command:"
 FORMS = f"a folder, {GIT}COMMIT, or {PATCH}FILE"
-MOST_FILES, MOST_BYTES = 20_000, 2 << 30
+MOST_FILES, MOST_BYTES, ARCHIVE_S = 20_000, 2 << 30, 600.0
 # Names that no copy has: what is hidden, and what Python and a project's environment leave.
 LEFT_OUT = ("__pycache__", "node_modules")
 BUILD = re.compile(r"^def build\(", re.MULTILINE)
@@ -144,12 +146,12 @@ def remove_copies(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _walk(folder: Path) -> Iterator[Path]:
-    """Yield everything below a folder, and enter no link."""
-    for path in sorted(folder.iterdir()):
+def _walk(folder: Path, is_kept: Callable[[Path], bool] = bool) -> Iterator[Path]:
+    """Yield everything below a folder that is kept, and enter no link."""
+    for path in filter(is_kept, sorted(folder.iterdir())):
         yield path
         if path.is_dir() and not path.is_symlink():
-            yield from _walk(path)
+            yield from _walk(path, is_kept)
 
 
 def _lock(folder: Path) -> None:
@@ -176,57 +178,94 @@ def unlock(folder: Path) -> None:
 def _copy_folder(folder: Path, to: Path) -> None:
     if not folder.is_dir():
         raise ConfigError(f"'{folder}' is not a folder: name {FORMS}")
-    count = size = 0
-    home = folder.resolve()
-    for path in _visible(folder):
-        if path.is_symlink() and not path.resolve().is_relative_to(home):
+    copy_folder(folder, to, _is_kept)
+
+
+def copy_folder(folder: Path, to: Path, is_kept: Callable[[Path], bool], closed: bool = True) -> None:
+    """Copy a folder; links that lead into it lead into the copy, so that nothing is written through them.
+
+    is_kept: whether a path is copied, or a folder entered. closed: whether other links, and what is no file, are errors
+    and not kept, or left out.
+
+    Raises:
+        ConfigError: it holds such a link, or too much.
+    """
+    home, size, paths = folder.resolve(), 0, list[Path]()
+    for path in _walk(folder, is_kept):
+        if closed and path.is_symlink() and not path.resolve().is_relative_to(home):
             raise ConfigError(
                 f"'{folder}': {path.relative_to(folder)} is a link out of the folder: copy the file there"
             )
-        mode = path.lstat().st_mode
-        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)):
+        if closed and not (path.is_symlink() or path.is_dir() or path.is_file()):
             raise ConfigError(f"'{folder}': {path.relative_to(folder)} is neither a file nor a folder: remove it")
-        count, size = count + 1, size + path.lstat().st_size
-        if count > MOST_FILES or size > MOST_BYTES:
+        paths.append(path)
+        size += path.lstat().st_size
+        if len(paths) > MOST_FILES or size > MOST_BYTES:
             raise ConfigError(
-                f"'{folder}' has more than {MOST_FILES:,} files or {MOST_BYTES >> 30} GiB: name a folder with the "
-                "program alone"
+                f"'{folder}' has more than {MOST_FILES:,} files or {MOST_BYTES >> 30} GiB: take a folder that holds "
+                "the program alone"
             )
-    shutil.copytree(folder, to, symlinks=True, ignore=lambda _, names: [name for name in names if not _is_kept(name)])
+    to.mkdir(parents=True)
+    for path in paths:
+        target = to / path.relative_to(folder)
+        if path.is_symlink():
+            led = path.resolve()
+            inside = led.is_relative_to(home)
+            target.symlink_to(os.path.relpath(to / led.relative_to(home), target.parent) if inside else led)
+        elif path.is_dir():
+            target.mkdir()
+        elif path.is_file():
+            shutil.copy2(path, target)
 
 
-def _visible(folder: Path) -> Iterator[Path]:
-    for path in sorted(folder.iterdir()):
-        if _is_kept(path.name):
-            yield path
-            if path.is_dir() and not path.is_symlink():
-                yield from _visible(path)
-
-
-def _is_kept(name: str) -> bool:
-    return not name.startswith(".") and name not in LEFT_OUT
+def _is_kept(path: Path) -> bool:
+    return not path.name.startswith(".") and path.name not in LEFT_OUT
 
 
 def _extract_commit(commit: str, to: Path) -> None:
-    """Extract the files of the current folder at a commit."""
-    found = _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}^{{commit}}")
-    if found.returncode:
-        raise ConfigError(f"'{GIT}{commit}': the repository of {Path.cwd()} has no such commit: `git log` lists them")
-    packed = _git("archive", "--format=tar", found.stdout.decode().strip())
-    if packed.returncode:
-        raise ConfigError(f"'{GIT}{commit}': {packed.stderr.decode(errors='replace').strip().splitlines()[0]}")
-    to.mkdir()
-    try:
-        with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as files:
-            unpack(files, to)
-    except tarfile.TarError as error:
-        raise ConfigError(f"'{GIT}{commit}': {error}: commit no link out of the folder") from None
-    for path in reversed(list(_walk(to))):
+    extract_commit(commit, to)
+    for path in reversed([*_walk(to)]):
         if path.name.startswith("."):
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
+
+
+def extract_commit(commit: str, to: Path) -> None:
+    """Extract the files of the current folder at a commit into a new folder.
+
+    Raises:
+        ConfigError: there is no such commit, or it reaches out of its folder.
+    """
+    found = find_commit(commit)
+    to.mkdir()
+    with tempfile.NamedTemporaryFile(suffix=".tar") as packed:
+        done = external_programs.ask_git(Path(), "archive", f"--output={packed.name}", found, seconds=ARCHIVE_S)
+        if done.returncode:
+            raise ConfigError(f"'{GIT}{commit}': {(done.stderr.strip() or 'git archive failed').splitlines()[0]}")
+        try:
+            with tarfile.open(packed.name) as files:
+                unpack(files, to)
+        except tarfile.TarError as error:
+            raise ConfigError(f"'{GIT}{commit}': {error}: commit no link out of the folder") from None
+
+
+def find_commit(word: str, repository: Path = Path()) -> str:
+    """Return the full name of a commit.
+
+    Raises:
+        ConfigError: the repository has no such commit.
+    """
+    words = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{word}^{{commit}}")
+    found = external_programs.ask_git(repository, *words)
+    if found.returncode:
+        why = f" ({found.stderr.strip().splitlines()[0]})" if found.stderr.strip() else ""
+        raise ConfigError(
+            f"there is no commit {envelope.quote(word)!r} in {repository.absolute()}{why}: `git log` lists those that "
+            "there are; a CI checkout needs fetch-depth: 0"
+        )
+    return found.stdout.strip()
 
 
 def unpack(files: tarfile.TarFile, to: Path) -> None:
@@ -236,15 +275,6 @@ def unpack(files: tarfile.TarFile, to: Path) -> None:
     """
     files.extraction_filter = getattr(tarfile, "data_filter", lambda member, path: member)
     files.extractall(to)
-
-
-def _git(*words: str) -> subprocess.CompletedProcess[bytes]:
-    try:
-        return subprocess.run(["git", *words], capture_output=True, check=False)
-    except FileNotFoundError:
-        raise ConfigError(
-            "there is no git here, which commits and patches need: install it, or name a folder"
-        ) from None
 
 
 def _apply(patch: Path, to: Path) -> None:

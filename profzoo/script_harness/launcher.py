@@ -260,15 +260,15 @@ def read_end(folder: Path, start: str = ".") -> End:
         return End(step)
     text = found[0].read_text(errors="replace")
     error = text.partition("\n")[0] if found[0].match(tasks.ERROR.format("*")) else ""
-    return End(step, error, find_place(text, start))
+    return End(step, error, find_own_frame(text, start))
 
 
-def find_place(text: str, start: str = ".") -> str:
+def find_own_frame(text: str, start: str = ".") -> str:
     """Return the innermost line of a program's own in the frames that faulthandler wrote, as ` (FILE:LINE)`.
 
     start: the folder in which the program started, from which files are named.
 
-    >>> find_place('  File "/usr/lib/python3.12/ast.py", line 9 in parse\\n  File "train.py", line 3 in <module>')
+    >>> find_own_frame('  File "/usr/lib/python3.12/ast.py", line 9 in parse\\n  File "train.py", line 3 in <module>')
     ' (train.py:3)'
     """
     # It begins with the thread that the signal came to, and the main thread comes last.

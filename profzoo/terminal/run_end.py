@@ -203,7 +203,7 @@ def _of_verdict(
     # Without lines to write, the next step is what to change.
     change, why = (what or row["verdict"], row["verdict"])
     if recipe:
-        change, why = f"{recipes.find_place(row['next_step'])}{recipe.short}", describe_reason(row)
+        change, why = f"{recipes.find_own_line(row['next_step'])}{recipe.short}", describe_reason(row)
     changes = [("change", change)]
     if by_hand and ONLY_ITSELF in row["next_step"]:
         # What comes after the reason is what to do without it.

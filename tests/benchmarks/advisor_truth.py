@@ -1,15 +1,17 @@
 """Writes what `profzoo score` holds claims against, and what profzoo itself claimed: profzoo/referee/truth.yaml.
 
-python -m tests.benchmarks.advisor_truth [--write]
+python -m tests.benchmarks.advisor_truth [--write | --page FILE]
 
 It is made from the tables of trials in tests/data/trials, from what planted programs and their twins took
 (tests/data/planted), and from what is planted in them (tests/planted). Without `--write` it says whether the file is up
-to date.
+to date. `--page` writes docs/measured/advisors.md from it.
 """
 
 import argparse
 import gzip
+import itertools
 import json
+import math
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,8 +21,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from profzoo.cli import score as cli
 from profzoo.plans.plan import ADVISABLE
 from profzoo.referee import score
+from profzoo.referee.score import TRIALS, Advice, Score, Truth
 from profzoo.tables.schemas import CELL
 from profzoo.tools.ncu import raw_page
 from profzoo.trials.trial_table import FAILED, REFUSED
@@ -39,9 +43,6 @@ HEADER = f"""# What `profzoo score` holds claims against. `{COMMAND}` makes it f
 #   cells     one of trials has its settings with the measured gain and its ends, or null if they failed; a planted one
 #             has the causes that are right, and how many times as fast its twin without the fault is, if it was timed
 #   advice    what profzoo said: cell, change, expected gain, its ends, and rank; a change without a rank is no advice
-#   kernel_rules
-#             advice of Nsight Compute's own rules that is recorded: its cell, rules, launches and rows, and how many of
-#             its estimates are of the whole launch
 """
 # Digits of gains that were measured: their intervals are far wider.
 DIGITS = 4
@@ -92,29 +93,14 @@ def list_planted_advice(measured: pd.DataFrame) -> Iterator[list[Any]]:
         yield [f"{row['case']} {phases[row['case']]}", row["first_look"], *gains, 1]
 
 
-def count_ncu_advice(page: Path) -> dict[str, Any]:
-    """Return what the rules of Nsight Compute say on a recorded details page."""
-    with tempfile.NamedTemporaryFile(suffix=".csv") as unpacked:
-        Path(unpacked.name).write_bytes(gzip.decompress(page.read_bytes()))
-        details = raw_page.read_details(unpacked.name)
-    said = details[details["Rule Type"] == "OPT"]
-    return {
-        "cell": "mobilenetv2 train",
-        "rules": sorted(said["Rule Name"].unique()),
-        "launches": int(said["ID"].nunique()),
-        "rows": len(said),
-        "global": int(said["Estimated Speedup Type"].eq("global").sum()),
-    }
-
-
 def _digits(number: float) -> float | None:
     return float(f"{number:.{DIGITS}g}") if np.isfinite(number) else None
 
 
-def write_truth(tables: Sequence[Path], planted: Path, details: Path) -> str:
+def write_truth(tables: Sequence[Path], planted: Path) -> str:
     """Return the text of the file.
 
-    tables: of trials. planted: table of planted programs that were timed. details: details page of ncu.
+    tables: of trials. planted: table of planted programs that were timed.
     """
     trials = pd.concat([verdict_score.read_trials(path) for path in tables], ignore_index=True)
     trials = advice_scoring.add_intervals(trials)
@@ -126,7 +112,6 @@ def write_truth(tables: Sequence[Path], planted: Path, details: Path) -> str:
         "verdicts": {name: list(causes) for name, causes in scoring.read_mapping().items()},
         "cells": [*list_trial_cells(trials), *list_planted_cells(measured)],
         "advice": [*list_trial_advice(trials.assign(bound_above=bounds), told), *list_planted_advice(measured)],
-        "kernel_rules": count_ncu_advice(details),
     }
     lines = [HEADER.rstrip()]
     for name, part in content.items():
@@ -138,11 +123,129 @@ def write_truth(tables: Sequence[Path], planted: Path, details: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
+# The page docs/measured/advisors.md.
+
+# Ends of the bins of expected gains.
+BINS = (0.0, 1.0, 1.2, 2.0, math.inf)
+PAGE = """# How right advisors are
+
+Here you find how often the first advice of profzoo and of simple rules is right, and how wrong expected gains are.
+
+`make docs` writes this page from `profzoo/referee/truth.yaml`; do not edit it. `profzoo score` holds claims of your own
+advisor against the same measurements:
+
+```bash
+profzoo score CLAIMS.csv
+```
+
+The CSV file has a row for each change of each cell:
+
+| cell | change | expected_gain | low | high | rank |
+|---|---|---|---|---|---|
+| bert train | graph=true | 1.85 | 1.67 | 2.05 | 1 |
+| bert train | precision=bf16 | 0.96 | | | |
+| vit_heads train | looped heads | 3.18 | 2.23 | 4.53 | 1 |
+
+A cell is a model and a phase. A change is settings that trials tried, the cause that is planted in a program, a verdict
+of profzoo, or `nothing`. A gain is how many times as fast the step gets, and may be left out. `low` and `high` are the
+ends of its interval. `rank` is 1 for what to do first, and empty for a gain that is expected of a change that is not
+advised; without this column, what gains most is first. `vit_heads-mended train` is the program without its fault, in
+which the same advice is a false alarm.
+
+## What is measured
+
+{columns}
+
+In brackets are 95 % intervals: models are drawn anew {draws:,} times, because two cells of a model are alike. If a
+share is 0 or 1 in all models, its interval is the exact one of so many models (Clopper and Pearson, 1934).
+
+"The same gain for all" and "always" are fitted to the other half of the models. "Random" draws settings that were
+tried, or causes. "Best that was tried" knows the measurements. A gain of fewer cells than the table has is of those
+where the first advice was tried: trials tried combinations only where single settings helped.
+"""
+UNSCORED = """## Who has no score
+
+- **Nsight Compute's own rules.** A recorded page has advice of `{rules}` on {launches} launches of {cell}.
+  Of {rows} pieces of advice, {whole} estimate the gain of a whole launch. They are about grids and blocks of single
+  kernels. No trial tried such a change, and no fault is planted in this cell. A score would need such a page, with all
+  rules, of each planted program and of its twin: no details pages of these were recorded.
+- **Other advisors.** A search of public code and pages in November 2026 found no output of another advisor about these
+  cells. `profzoo score` takes its claims.
+"""
+
+
+def tabulate_bins(claims: Sequence[Advice], truth: Truth, source: str, half: str) -> list[list[str]]:
+    """Return the heading and the rows of a table of what came of expected gains, by their size."""
+    table = [["expected gain", "claims", "measured over expected", "inside"]]
+    pairs = list(score.pair_claims(score.by_cell(claims), truth.part(source, half), truth))
+    for begin, end in itertools.pairwise(BINS):
+        own = [pair for pair in pairs if begin <= pair[1].gain < end]
+        ratio = score.estimate([(model, found.gain / claim.gain) for model, claim, found in own], median=True)
+        inside = score.estimate([(model, score.holds_gain(claim, found)) for model, claim, found in own], share=True)
+        size = f"{begin:g} to {end:g}" if end < math.inf else f"above {begin:g}"
+        shown = cli.format_estimate(ratio, "gain", 0), cli.format_estimate(inside, "inside", 0)
+        table.append([size, str(ratio.count), *shown])
+    return table
+
+
+def count_ncu_advice(page: Path) -> dict[str, Any]:
+    """Return what the rules of Nsight Compute say on a recorded details page."""
+    with tempfile.NamedTemporaryFile(suffix=".csv") as unpacked:
+        Path(unpacked.name).write_bytes(gzip.decompress(page.read_bytes()))
+        details = raw_page.read_details(unpacked.name)
+    said = details[details["Rule Type"] == "OPT"]
+    return {
+        "cell": "mobilenetv2 train",
+        "rules": "`, `".join(sorted(said["Rule Name"].unique())),
+        "launches": int(said["ID"].nunique()),
+        "rows": len(said),
+        "whole": int(said["Estimated Speedup Type"].eq("global").sum()),
+    }
+
+
+def write_page(truth: Truth, details: Path) -> str:
+    """Return the page of advisors that are known, in Markdown; details: details page of ncu."""
+    columns = _as_markdown([["column", "meaning"], *map(list, cli.MEASURES.values())])
+    lines = [PAGE.format(draws=score.DRAWS, columns="\n".join(columns))]
+    for part in cli.list_parts(truth.advice, truth):
+        rows = score.score_all({cli.OWN: truth.advice}, truth, *part)
+        title = cli.TITLES[part]
+        lines += [f"## {title[0].upper()}{title[1:]}", "", _explain(rows[0]), "", *_as_markdown(cli.tabulate(rows)), ""]
+        alike = cli.compare_alike(cli.OWN, truth.advice, truth, *part)
+        lines += [line for sentence in alike for line in (sentence, "")]
+        if part == (TRIALS, "held_out"):
+            bins = _as_markdown(tabulate_bins(truth.advice, truth, *part))
+            lines += ["Of profzoo's expected gains, by their size:", "", *bins, ""]
+    return "\n".join([*lines, UNSCORED.format(**count_ncu_advice(details))])
+
+
+def _explain(own: Score) -> str:
+    told = f"{own.cells} cells of {own.hits.models} models, on NVIDIA {'H200' if own.source == TRIALS else 'H100'}."
+    if own.source == TRIALS:
+        return f"{told} profzoo's intervals follow from the errors of other models."
+    if own.half == "development":
+        return f"{told} profzoo's verdicts are those of the rules that then met the half that was held out."
+    return (
+        f"{told} profzoo's verdicts are those of the first look. Its gains are of later rules, where these name the\n"
+        "same verdict. What was said of each sealed program was not recorded: [Planted\n"
+        "bottlenecks](../guides/trials.md#planted-bottlenecks) has their score."
+    )
+
+
+def _as_markdown(table: Sequence[Sequence[str]]) -> list[str]:
+    heading, *rows = (f"| {' | '.join(row)} |" for row in table)
+    return [heading, "|---" * len(table[0]) + "|", *rows]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.advisor_truth")
     parser.add_argument("--write", action="store_true", help=f"write {score.TRUTH.name}")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="write the page of advisors, and end")
     options = parser.parse_args(arguments)
-    text = write_truth(verdict_score.TABLES, PLANTED, DETAILS)
+    if options.page:
+        options.page.write_text(write_page(score.load_truth(), DETAILS), encoding="utf-8")
+        return 0
+    text = write_truth(verdict_score.TABLES, PLANTED)
     if options.write:
         score.TRUTH.write_text(text, encoding="utf-8")
     same = score.TRUTH.is_file() and score.TRUTH.read_text(encoding="utf-8") == text

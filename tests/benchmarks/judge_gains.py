@@ -24,8 +24,9 @@ from pathlib import Path
 
 import numpy as np
 
-from profzoo.cli.judge import parse_seconds, parse_shape
+from profzoo.cli.judge import parse_shape
 from profzoo.experiments.forked_runs import ProcessStarter
+from profzoo.machine.job_limits import parse_seconds
 from profzoo.referee.exchange import COMMAND
 from profzoo.referee.judge import Judgement, Options, judge, open_rounds
 from profzoo.statistics.speedup import EQUIVALENT, FASTER
@@ -83,7 +84,7 @@ def main() -> None:
     given = parser.parse_args()
     options = Options(
         module="model.py", device=given.device, shape=parse_shape(given.shape), threads=given.threads,
-        budget_s=parse_seconds(given.budget), turn_s=given.turn,
+        budget_s=parse_seconds(given.budget, "--budget"), turn_s=given.turn,
     )  # fmt: skip
     starter = ProcessStarter(fork=True)
     # What imports torch is there before the first case, and serves all.
@@ -99,7 +100,7 @@ def main() -> None:
             found = judge(*sides, options, starter=starter)
             (gains if is_gain else nulls).append(found)
             show(f"{'gain' if is_gain else 'null'} {number}", found, time.monotonic() - at)
-        long = measure_long(home, options, parse_seconds(given.long), starter)
+        long = measure_long(home, options, parse_seconds(given.long, "--long"), starter)
     starter.close()
     count = sum(one.outcome == FASTER for one in gains)
     wrong = sum(one.outcome == FASTER for one in nulls)

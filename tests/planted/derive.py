@@ -12,6 +12,7 @@ import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from profzoo.referee import states
 from tests.planted import running
 from tests.planted.cases import GROUPS, Case, find_cases
 from tests.planted.collect import missing_files
@@ -23,7 +24,7 @@ def unpack(archives: Sequence[Path], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for archive in archives:
         with tarfile.open(archive) as packed:
-            packed.extractall(folder, filter="data")
+            states.unpack(packed, folder)
 
 
 def derive(cases: Sequence[Case], folder: Path, tiny: bool = False, counters: bool = False) -> Path:

@@ -4,6 +4,8 @@ import csv
 import json
 import os
 import re
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ from profzoo.trials import cli
 from profzoo.verdicts.rules import rules
 from tests import slow
 from tests.unit import test_trial_table
+from tests.workflow.project import heed_interrupts
 
 
 @pytest.mark.parametrize(
@@ -65,6 +68,21 @@ def test_a_script_that_cannot_be_measured_says_why(
     with pytest.raises(launcher.CollectError, match=said) as caught:
         advise.configure(options, options.command[1:])
     assert "\n" not in str(caught.value) and not advise.CONFIGURED.exists()
+
+
+def test_a_ctrl_c_while_snakemake_is_imported_is_one_line(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [*advise.SNAKEMAKE, "--version"], cwd=tmp_path, env=os.environ | {"PYTHONPROFILEIMPORTTIME": "1"},
+        stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts,
+    )  # fmt: skip
+    with process:
+        assert process.stderr
+        # Its first module was imported, and others take longer.
+        next(line for line in process.stderr if "snakemake" in line)
+        process.send_signal(signal.SIGINT)
+        lines = process.stderr.readlines()
+    said = [line for line in lines if not line.startswith("import time:")]
+    assert said == ["profzoo: ended by Ctrl-C\n"] and process.returncode == 130
 
 
 def test_the_program_is_that_of_the_active_environment(tmp_path: Path) -> None:

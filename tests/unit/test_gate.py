@@ -13,7 +13,7 @@ import pytest
 
 from profzoo.cli import gate as command
 from profzoo.errors import ConfigError
-from profzoo.referee import envelope, gate
+from profzoo.referee import envelope, gate, states
 from profzoo.referee.gate import Change, Entry, Judged
 
 CONFIGURATION = """
@@ -238,4 +238,4 @@ def test_without_a_configuration_in_the_base_nothing_runs(
 def test_a_commit_that_is_none_is_told(word: str, tmp_path: Path) -> None:
     commit(tmp_path / "r")
     with pytest.raises(ConfigError, match="there is no commit"):
-        gate.find_commit(word, tmp_path / "r")
+        states.find_commit(word, tmp_path / "r")

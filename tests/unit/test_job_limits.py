@@ -27,7 +27,16 @@ def test_a_job_may_take_ten_times_its_plan_and_an_hour_or_a_day_without_one() ->
 
 @pytest.mark.parametrize(
     ("given", "seconds"),
-    [("2m", 120), ("1.5h", 5400), (".5m", 30), ("720h", 2_592_000), (2_592_000, 2_592_000), (" 7 s ", 7), (0.25, 0.25)],
+    [
+        ("2m", 120),
+        ("2min", 120),
+        ("1.5h", 5400),
+        (".5m", 30),
+        ("720h", 2_592_000),
+        (2_592_000, 2_592_000),
+        (" 7 s ", 7),
+        (0.25, 0.25),
+    ],
 )
 def test_times_are_seconds(given: str | float, seconds: float) -> None:
     assert job_limits.parse_seconds(given, "a.b") == seconds

@@ -83,7 +83,7 @@ def test_a_commit_and_a_patch_are_states(tmp_path: Path, monkeypatch: pytest.Mon
     second = states.copy_state(f"patch:{tmp_path}/change.diff", tmp_path / "second", first)
     assert "return 1" in (second.folder / "model.py").read_text()
     assert (first.folder / "model.py").read_text() == PROGRAM
-    for word, told in (("git:nothing", "no such commit"), ("git:--all", "no such commit")):
+    for word, told in (("git:nothing", "no commit 'nothing'"), ("git:--all", "no commit '--all'")):
         with pytest.raises(ConfigError, match=told):
             states.copy_state(word, tmp_path / "third")
 

@@ -119,7 +119,7 @@ def test_a_cheat_in_training_is_refused(name: str, tmp_path: Path, starter: Proc
     assert (found.outcome, words in found.why) == (outcome, True), found
 
 
-@pytest.mark.parametrize("name", slow.only(LATER, "interpolated", "stale_layer", "stops_reference"))
+@pytest.mark.parametrize("name", slow.only(LATER, "stops_reference"))
 def test_a_cheat_written_later_is_refused(name: str, tmp_path: Path, starter: ProcessStarter) -> None:
     outcome, words, phase = LATER[name]
     found = judged(name, tmp_path, starter, phase=phase)

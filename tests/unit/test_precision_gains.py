@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests import slow
 from tests.benchmarks import precision_gains
 from tests.benchmarks.precision_gains import PRECISIONS, ROUNDS, STEPS, Run
 from tests.benchmarks.precision_programs import PROGRAMS
@@ -54,7 +55,7 @@ def test_errors_are_told_beside_those_of_one_gain_for_all() -> None:
     assert [*nothing] == [f"{one}: no program has an expected gain" for one in PRECISIONS]
 
 
-@pytest.mark.parametrize("name", ["normed_layers", "attention_inference"])
+@pytest.mark.parametrize("name", slow.first(["attention_inference", "normed_layers"]))
 def test_precisions_of_a_program_are_timed_in_turns(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(precision_gains, "LONGEST_S", np.inf)
     found = precision_gains.time_program(Run(tmp_path, tiny=True), name)

@@ -17,6 +17,7 @@ import pytest
 from profzoo.cli import share
 from profzoo.records import derived_outputs, record
 from profzoo.records.import_graph import PROJECT
+from profzoo.referee import states
 from profzoo.report import packed_blocks
 
 DIGEST = "withheld-[0-9a-f]{12}"
@@ -241,7 +242,7 @@ def test_sidecars_tell_of_files_as_they_are_packed(results: Path, tmp_path: Path
     sidecar.write_text(record.seal({"tool": "time", "host": "node7", **record.sidecar_part(made)}))
     assert share.main([str(results), str(tmp_path / "a.tar.gz")]) == 0
     with tarfile.open(tmp_path / "a.tar.gz") as tar:
-        tar.extractall(tmp_path, filter="data")
+        states.unpack(tar, tmp_path)
     there = tmp_path / "profzoo-results/lstm"
     known = record.read_sidecar_record(there / "train.time.csv.json")
     assert known and known.files != made.files

@@ -220,7 +220,8 @@ def copy(root: Path, config: str = TINY) -> Project:
     for name in COPIED:
         source = CHECKOUT / name
         if source.is_dir():
-            shutil.copytree(source, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+            # With bytecode, which is that of the same sources.
+            shutil.copytree(source, root / name)
         else:
             shutil.copy2(source, root / name)
     for wide, narrow in NARROWER.items():
@@ -261,14 +262,19 @@ class Built:
     """A project that is built once; every test gets it in its original state, at the same place."""
 
     def __init__(self, project: Project, *words: str, kept: Path | None = None) -> None:
-        """Build the project; words: targets and options of snakemake; kept: folder of the built state, for all tests."""
+        """Build the project; words: targets and options of snakemake; kept: folder of the built state, for all tests.
+
+        What Snakemake prints is in the file `said` beside it.
+        """
         self.project = project
         self.kept = kept or project.root.parent / "kept"
+        self.said = self.kept.with_suffix(".said")
         # What was there when the project was last restored.
         self.left: dict[str, tuple[int, int, int]] = {}
         with locked(self.kept.with_suffix(".lock")):
             if not self.kept.exists():
-                self.project.snakemake(*words)
+                run = self.project.snakemake(*words)
+                self.said.write_text(run.stdout + run.stderr)
                 # The folder gets its name when it is complete.
                 shutil.rmtree(partial := self.kept.with_suffix(".partial"), ignore_errors=True)
                 self._copy(project.root, partial)

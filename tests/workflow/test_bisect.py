@@ -138,7 +138,7 @@ def test_what_cannot_be_searched_is_told_in_one_line(
     monkeypatch.chdir(tmp_path / "repo")
     for words, told in (
         (("HEAD", "HEAD~2", *COMMAND), "does not follow on HEAD"),
-        (("HEAD~2", "nowhere", *COMMAND), "git rev-parse"),
+        (("HEAD~2", "nowhere", *COMMAND), "there is no commit 'nowhere'"),
         (("HEAD~2", "HEAD", *COMMAND), "Change 2 does not run (exit code 1: broken): choose ends that do"),
     ):
         found = ask(capsys, *words)

@@ -28,7 +28,7 @@ def run(*words: str, package: Path = import_graph.PROJECT) -> subprocess.Complet
 
 
 def test_a_gate_fails_on_what_it_was_told(tmp_path: Path) -> None:
-    sides = state("program", tmp_path / "a"), state("skipped_layer", tmp_path / "b")
+    sides = state("program", tmp_path / "a"), state("not_finite", tmp_path / "b")
     done = run(*sides, *COMMON, "--json", "--fail-on", "different,invalid")
     assert done.returncode == envelope.EXIT_FAILED, done.stderr
     answer = json.loads(done.stdout)
@@ -92,7 +92,7 @@ def test_what_cannot_be_judged_is_told_in_one_line(tmp_path: Path) -> None:
     for words, code, told in (
         ([str(tmp_path / "none"), str(tmp_path)], 1, "is not a folder"),
         ([str(tmp_path), str(tmp_path), "--shape", "batch"], 2, "gives no size"),
-        ([str(tmp_path), str(tmp_path), "--budget", "0s"], 2, "is no time"),
+        ([str(tmp_path), str(tmp_path), "--budget", "0s"], 2, "--budget = '0s' is 0 s: give more than 0"),
         ([str(tmp_path), str(tmp_path), "--session", "s.jsonl", "--level", "0.1"], 2, "a session gives each test"),
         ([str(tmp_path), str(tmp_path), "--fail-on", "slow"], 2, "did you mean 'slower'?"),
     ):

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -20,7 +21,7 @@ from profzoo.cli import ask
 from profzoo.errors import ConfigError
 from profzoo.io import strict_yaml
 from profzoo.io.scripts import write_csv
-from profzoo.referee import envelope, mcp_server
+from profzoo.referee import envelope, mcp_server, states
 from profzoo.referee.mcp_server import RUNNING, Session
 from tests import recorded_results
 from tests.documentation import arguments
@@ -55,6 +56,7 @@ async def main():
 
 asyncio.run(main())
 """
+CHEATS = CHECKOUT / "tests" / "cheats"
 SCRIPT = """\
 import torch
 from torch import nn
@@ -89,7 +91,8 @@ def call(
     folder: Path, words: Sequence[str], *calls: tuple[str, dict[str, Any]] | tuple[str, dict[str, Any], float]
 ) -> tuple[list[dict[str, Any]], list[Any], str]:
     """What the SDK's client sees of a server in this folder: its tools, its answers, and its instructions."""
-    environment = Project(folder).environment() | {"PYTHONPATH": os.pathsep.join([str(CHECKOUT), SDK])}
+    own = {"PYTHONPATH": os.pathsep.join([str(CHECKOUT), SDK]), "CUDA_VISIBLE_DEVICES": ""}
+    environment = Project(folder).environment() | own
     asked = [list(words), [[*one, None][:3] for one in calls], str(folder), environment]
     done = subprocess.run(
         [sys.executable, "-c", CLIENT], input=json.dumps(asked), env=environment, cwd=folder, text=True,
@@ -198,6 +201,39 @@ def test_a_try_measures_a_copy_within_the_users_budget(tmp_path: Path) -> None:
     assert not left_over
 
 
+def judged_folder(home: Path, *names: str) -> dict[str, tuple[bytes, int]]:
+    """Write a program and candidates into folders, and return what is there."""
+    for name in ("program", *names):
+        (home / name).mkdir(parents=True)
+        shutil.copy(CHEATS / f"{name}.py", home / name / "model.py")
+        shutil.copy(CHEATS / "program.py", home / name / "program.py")
+    return contents(home)
+
+
+def test_a_judgement_is_an_answer_and_leaves_the_folder_as_it_is(tmp_path: Path) -> None:
+    before = judged_folder(tmp_path / "home", "not_finite")
+    (tmp_path / "space").mkdir()
+    given = {"reference": "program", "candidate": "not_finite", "module": "model.py", "seconds": 30}
+    judging = session(tmp_path / "home", tmp_path / "space", "judge")
+    found = asyncio.run(mcp_server.answer(judging, "judge", given))
+    envelope.check(found)
+    assert [(one["outcome"], "not finite" in one["says"]) for one in found["claims"]] == [("different", True)], found
+    assert contents(tmp_path / "home") == before and judging.left_s < 60
+
+
+@needs_sdk
+@pytest.mark.slow
+def test_a_client_has_programs_judged_by_their_time(tmp_path: Path) -> None:
+    before = judged_folder(tmp_path, "honest_same", "skipped_layer")
+    given = {"reference": "program", "module": "model.py", "seconds": 25}
+    asked = [("judge", {**given, "candidate": name}) for name in ("honest_same", "skipped_layer")]
+    _, (same, cheat), _ = call(tmp_path, ["--allow", "judge", "--budget", "1m"], *asked)
+    assert not any(one["outcome"] in ("different", "invalid") for one in same["claims"]) and not same["error"], same
+    assert same["claims"] or same["abstained"]
+    assert [one["outcome"] for one in cheat["claims"]] == ["different"] and contents(tmp_path) == before
+    assert cheat["notes"][-1].endswith(" s of the budget are left")
+
+
 def test_what_is_needed_is_told_in_one_line(tmp_path: Path) -> None:
     """Without the package, and for options that cannot be used."""
     environment = Project(tmp_path).environment() | {"PYTHONPATH": str(CHECKOUT)}
@@ -273,7 +309,7 @@ def test_a_copy_leaves_out_what_is_not_the_program_and_is_bounded(
         (home / name).symlink_to(target)
     os.mkfifo(home / "pipe")
     copy = tmp_path / "copy"
-    mcp_server.copy_folder(home, copy)
+    states.copy_folder(home, copy, mcp_server.is_copied, closed=False)
     found = {path.relative_to(copy).as_posix() for path in copy.rglob("*") if not path.is_dir() or path.is_symlink()}
     assert found == {"train.py", "data/a.bin", ".hidden", "inside", "relative", "outside", "gone"}
     # What is written through a link stays in the copy, or goes where the program's link led outside of the folder.
@@ -281,9 +317,9 @@ def test_a_copy_leaves_out_what_is_not_the_program_and_is_bounded(
     (copy / "relative").write_text("changed")
     assert not (home / "data/new").exists() and (home / "train.py").read_text() == "train.py"
     assert (copy / "outside").resolve() == other
-    monkeypatch.setattr(mcp_server, "MOST_FILES", 3)
-    with pytest.raises(ConfigError, match="more than 3 files or 2 GiB, too many to copy"):
-        mcp_server.copy_folder(home, tmp_path / "again")
+    monkeypatch.setattr(states, "MOST_FILES", 3)
+    with pytest.raises(ConfigError, match="more than 3 files or 2 GiB: take a folder"):
+        states.copy_folder(home, tmp_path / "again", mcp_server.is_copied)
 
 
 def test_a_long_answer_is_cut_and_says_so(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

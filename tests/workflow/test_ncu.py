@@ -153,6 +153,7 @@ def test_a_plan_for_an_error_is_printed_and_kept(ncu_built: Project) -> None:
     assert sorted(job.rule for job in jobs) == again
 
 
+@pytest.mark.slow
 def test_operations_that_another_cell_counted_are_not_counted_again(counted: Project) -> None:
     """Another cell counted all kernels of this one but five; their operations are in the table, and ncu was not asked."""
     folder = counted.root / "results/earlier"

@@ -15,6 +15,7 @@ import pytest
 
 from profzoo import __main__ as command_line
 from profzoo.cli import new_folder, project_files
+from profzoo.referee import states
 from tests.workflow.project import CHECKOUT, COPIED, TINY, Project
 
 DATA = (".py", ".yaml", ".j2", ".css", ".js", ".md")
@@ -34,7 +35,7 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         shutil.copy2(CHECKOUT / file, source / file)
     sdist = build(source, "sdist", root)
     with tarfile.open(sdist) as archive:
-        archive.extractall(root / "unpacked", filter="data")
+        states.unpack(archive, root / "unpacked")
     (unpacked,) = (root / "unpacked").iterdir()
     return sdist, build(unpacked, "wheel", root)
 

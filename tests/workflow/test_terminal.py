@@ -3,11 +3,10 @@
 import json
 import re
 import shutil
-from pathlib import Path
 
 import pytest
 
-from tests.workflow.project import STANDINS, Project, rules
+from tests.workflow.project import Built, Project, rules
 from tests.workflow.test_ncu import RANGED, traced
 
 RULE = re.compile(r"^ *(?:checkpoint |rule |use rule \w+ as )(\w+)(?: with)?:", re.MULTILINE)
@@ -15,32 +14,26 @@ RULE = re.compile(r"^ *(?:checkpoint |rule |use rule \w+ as )(\w+)(?: with)?:", 
 SCREEN = 24
 
 
-def test_a_run_says_what_it_measured(fresh: Project, recorded: Path) -> None:
-    fresh.recording = recorded
-    fresh.path = (STANDINS,)
-    fresh.draw_one()
-    words = ["report", "--config", "models=lstm", "phases=train", "tool=torch"]
-    run = fresh.snakemake(*words)
-    lines = run.stderr.splitlines()
-    assert not re.search("[\r\033]", run.stdout + run.stderr)
-    plan = next(line for line in lines if line.startswith("1 cell, torch: about "))
+def test_a_run_says_what_it_measured(torch_build: Built) -> None:
+    said = torch_build.said.read_text()
+    lines = said.splitlines()
+    assert not re.search("[\r\033]", said)
+    plan = next(line for line in lines if line.startswith("4 cells, torch: about "))
     assert " on this CPU" in plan
-    measured = [line for line in lines if re.search(r"  \d/2(  ~.* left)?$", line)]
-    assert [line.rsplit("/2")[0][-1] for line in measured] == ["1", "2"]
+    measured = [line for line in lines if re.search(r"  \d/8(  ~.* left)?$", line)]
+    assert [line.rsplit("/8")[0][-1] for line in measured] == [*"12345678"]
     assert re.match(
         r"lstm train +torch +[\d.]+ \w+/step profiled  ",
         next(line for line in measured if re.match("lstm train .*torch", line)),
     )
-    assert sum("samples/s" in line for line in measured) == 1
-    # Both are of the CPU.
-    assert run.stderr.count(": measured on the CPU: ") == 1
+    assert sum("samples/s" in line for line in measured) == 4
+    # All are of the CPU.
+    assert said.count(": measured on the CPU: ") == 1
     assert lines[-1] == "report  results/report.html"
     assert any(
-        re.fullmatch(r"new +lstm train under torch and time; \d+ tables; 1 figure; in .* s", line) for line in lines
+        re.fullmatch(r"new +4 cells under torch and time; \d+ tables; \d+ figures; in .* s", line) for line in lines
     )
-    assert not re.search(
-        r"^(local)?rule |jobid|of \d+ steps \(|Select jobs|Elapsed", run.stdout + run.stderr, re.MULTILINE
-    )
+    assert not re.search(r"^(local)?rule |jobid|of \d+ steps \(|Select jobs|Elapsed", said, re.MULTILINE)
 
 
 @pytest.mark.slow
