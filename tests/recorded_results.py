@@ -121,7 +121,7 @@ def write_few(folder: Path, space: Path) -> Path:
         table[table["model"].isin(models)].to_csv(space / "zoo" / name, index=False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(whole_zoo, "DATA", space)
-        few = whole_zoo.tables.__wrapped__(2 * len(models))
+        few = whole_zoo._make_tables.__wrapped__(2 * len(models))
         patch.setattr(whole_zoo, "tables", lambda: few)
         patch.setattr(sys.modules[__name__], "TRACED", [model for model in TRACED if model in models])
         return write(folder)
