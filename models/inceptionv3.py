@@ -15,6 +15,7 @@ SOURCE = (
     "auxiliary classifier included"
 )
 PARAMETERS = 27_161_264
+REFERENCE = {"parameters": 27_145_970, "operations": 293_049_487_360, "difference": "its batch norm has no scale"}
 SHAPE = {"classes": 1000, "auxiliary": True}
 WORKLOADS = {
     "trimmed": {

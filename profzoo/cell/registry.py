@@ -25,11 +25,11 @@ NOT_MODELS = {"__init__", "run"}
 # Declarations of a model's file, each with its default; workloads have no default.
 DECLARED: dict[str, Any] = {
     "GROUPS": ("own",), "SOURCE": "", "PARAMETERS": None, "DIFFERENCE": "", "SHAPE": {}, "WORKLOADS": None,
-    "FILES": (),
+    "FILES": (), "REFERENCE": {},
 }  # fmt: skip
 KINDS: dict[str, tuple[type, ...]] = {
     "GROUPS": (tuple, list), "SOURCE": (str,), "PARAMETERS": (int, type(None)), "DIFFERENCE": (str,), "SHAPE": (dict,),
-    "WORKLOADS": (dict,), "FILES": (tuple, list),
+    "WORKLOADS": (dict,), "FILES": (tuple, list), "REFERENCE": (dict,),
 }  # fmt: skip
 PHASES = ("train", "inference")
 # Imported reports have a phase of their own.
@@ -54,6 +54,8 @@ class Model:
     difference: reason why the built network has another parameter count; empty if the counts agree.
     shape: shape parameters of all workloads. workloads: further shape parameters and the batch, by workload and phase.
     files: paths or patterns of files that `build` or `dataset` read, relative to the folder of the model's file.
+    reference: `parameters` and `operations` of the original in an inference of the workload `reference`, and why the
+        network differs from it (`difference`).
     command: the command line that runs a script; empty for a model. folder: in which it starts.
     """
 
@@ -67,6 +69,7 @@ class Model:
     shape: Mapping[str, Any]
     workloads: Mapping[str, Mapping[str, Mapping[str, Any]]]
     files: Sequence[str]
+    reference: Mapping[str, Any]
     command: str = ""
     folder: str = "."
 
@@ -360,7 +363,7 @@ def describe_script(name: str, changes: GivenSettings) -> Model:
     files = tuple(dict.fromkeys([*scripts_of(given["command"], folder), *given.get("inputs", ())]))
     return Model(
         name, "", Path(files[0]) if files else Path(name), GROUPS, given["command"], None, "", {},
-        {"trimmed": phases, "reference": phases}, files, given["command"], folder,
+        {"trimmed": phases, "reference": phases}, files, {}, given["command"], folder,
     )  # fmt: skip
 
 
