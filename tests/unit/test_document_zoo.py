@@ -70,7 +70,7 @@ def test_the_counts_in_the_checkout_are_current_and_those_of_the_original(name: 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    (tmp_path / "lstm.py").write_text((registry.ZOO / "lstm.py").read_text())
+    (tmp_path / "srcnn.py").write_text((registry.ZOO / "srcnn.py").read_text())
     (tmp_path / "unheard_of.py").write_text(BARE)
     (tmp_path / "broken.py").write_text("def (")
     monkeypatch.setattr(registry, "ZOO", tmp_path)
@@ -84,7 +84,7 @@ def test_models_that_declare_little_have_a_row(folder: Path, capsys: pytest.Capt
     page = (folder / "zoo.md").read_text()
     # A module of that name is not there to be built.
     assert row(page, "unheard_of") == ["| `unheard_of`", "–", "2", "–", "– |"]
-    assert row(page, "lstm")[1] == "93,826" and "broken" not in page
+    assert row(page, "srcnn")[1] == "57,281" and "broken" not in page
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 2 and "left out" in said[0] and "broken.py" in said[0]
     assert said[1].startswith("profzoo: warning: unheard_of cannot be built: ModuleNotFoundError: ")
