@@ -23,6 +23,7 @@ REFERENCE = {
     "difference": "its dilated convolutions also compute padding",
 }
 SHAPE = {"classes": 21, "version": 3}
+ORIGINAL = {"classes": 3, "version": 2}
 # V3 cannot train with one image: batch norm is not defined over its single pooled pixel.
 WORKLOADS = {
     "trimmed": {
@@ -30,9 +31,10 @@ WORKLOADS = {
         "inference": {"batch": 2, "size": 256},
     },
     "reference": {
-        "train": {"batch": 1, "size": 384, "classes": 3, "version": 2},
-        "inference": {"batch": 2, "size": 512, "classes": 3, "version": 2},
+        "train": {"batch": 1, "size": 384, **ORIGINAL},
+        "inference": {"batch": 2, "size": 512, **ORIGINAL},
     },
+    "single": {"inference": {"batch": 1, "size": 512, **ORIGINAL}},
 }
 
 

@@ -26,15 +26,18 @@ SOURCE = "Ignatov et al. 2017, arXiv:1704.02470, figure 4; parameters of the gen
 PARAMETERS = 401_475
 REFERENCE = {"parameters": 401_475, "operations": 523_952_455_680}
 SHAPE = {"scale": 1, "instance_norm": False}
+ORIGINAL = {"instance_norm": True}
 WORKLOADS = {
     "trimmed": {
         "train": {"batch": 8, "size": 96},
         "inference": {"batch": 8, "size": 256},
     },
     "reference": {
-        "train": {"batch": 15, "size": 128, "instance_norm": True},
-        "inference": {"batch": 10, "size": 256, "instance_norm": True},
+        "train": {"batch": 15, "size": 128, **ORIGINAL},
+        "inference": {"batch": 10, "size": 256, **ORIGINAL},
     },
+    "large": {"inference": {"batch": 1, "size": 1024, **ORIGINAL}},
+    "single": {"inference": {"batch": 1, "size": 256, **ORIGINAL}},
 }
 # Section 3.1.5, and the blur of equation 2.
 TEXTURE_WEIGHT, COLOUR_WEIGHT, VARIATION_WEIGHT = 0.4, 0.1, 400.0

@@ -40,6 +40,7 @@ WORKLOADS = {
         "train": {"batch": 10, "height": 1024, "width": 1536},
         "inference": {"batch": 5, "height": 1024, "width": 1536},
     },
+    "single": {"inference": {"batch": 1, "height": 1024, "width": 1536}},
 }
 BINS = (1, 2, 3, 6)
 LOSS_WEIGHTS = (0.16, 0.4, 1.0)  # Of the quarter, half and full resolution, section 4.4.

@@ -19,15 +19,17 @@ PARAMETERS = 55_873_736
 DIFFERENCE = "Keras counts running means and variances of batch norm as well, and leaves out its scale, which timm has"
 REFERENCE = {"parameters": 59_182_258, "operations": 334_534_103_040, "difference": "its batch norm has no scale"}
 SHAPE = {"classes": 1000, "auxiliary": False}
+ORIGINAL = {"classes": 1001, "auxiliary": True}
 WORKLOADS = {
     "trimmed": {
         "train": {"batch": 8, "size": 299},
         "inference": {"batch": 8, "size": 299},
     },
     "reference": {
-        "train": {"batch": 8, "size": 346, "classes": 1001, "auxiliary": True},
-        "inference": {"batch": 10, "size": 346, "classes": 1001, "auxiliary": True},
+        "train": {"batch": 8, "size": 346, **ORIGINAL},
+        "inference": {"batch": 10, "size": 346, **ORIGINAL},
     },
+    "single": {"inference": {"batch": 1, "size": 346, **ORIGINAL}},
 }
 
 

@@ -17,15 +17,17 @@ PARAMETERS = 42_680_000
 DIFFERENCE = "42.68 M is rounded"
 REFERENCE = {"parameters": 46_009_106, "operations": 312_412_487_680, "difference": "its batch norm has no scale"}
 SHAPE = {"classes": 1000, "auxiliary": False}
+ORIGINAL = {"classes": 1001, "auxiliary": True}
 WORKLOADS = {
     "trimmed": {
         "train": {"batch": 8, "size": 299},
         "inference": {"batch": 8, "size": 299},
     },
     "reference": {
-        "train": {"batch": 10, "size": 346, "classes": 1001, "auxiliary": True},
-        "inference": {"batch": 10, "size": 346, "classes": 1001, "auxiliary": True},
+        "train": {"batch": 10, "size": 346, **ORIGINAL},
+        "inference": {"batch": 10, "size": 346, **ORIGINAL},
     },
+    "single": {"inference": {"batch": 1, "size": 346, **ORIGINAL}},
 }
 
 

@@ -21,15 +21,17 @@ REFERENCE = {
     "difference": "it has biases in its first convolution and in those before an addition",
 }
 SHAPE = {"classes": 1000, "strided_last": False}
+ORIGINAL = {"classes": 1001, "strided_last": True}
 WORKLOADS = {
     "trimmed": {
         "train": {"batch": 8, "size": 224},
         "inference": {"batch": 8, "size": 224},
     },
     "reference": {
-        "train": {"batch": 10, "size": 256, "classes": 1001, "strided_last": True},
-        "inference": {"batch": 10, "size": 256, "classes": 1001, "strided_last": True},
+        "train": {"batch": 10, "size": 256, **ORIGINAL},
+        "inference": {"batch": 10, "size": 256, **ORIGINAL},
     },
+    "single": {"inference": {"batch": 1, "size": 256, **ORIGINAL}},
 }
 
 

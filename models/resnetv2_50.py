@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 from types import SimpleNamespace
+from typing import Any
 
 from timm.models.resnetv2 import PreActBottleneck, resnetv2_50
 from torch import Tensor, nn
@@ -21,15 +22,17 @@ REFERENCE = {
     "difference": "it has biases in its first convolution and in those before an addition",
 }
 SHAPE = {"classes": 1000, "strided_last": False}
+ORIGINAL = {"classes": 1001, "strided_last": True}
 WORKLOADS = {
     "trimmed": {
         "train": {"batch": 8, "size": 224},
         "inference": {"batch": 8, "size": 224},
     },
     "reference": {
-        "train": {"batch": 10, "size": 346, "classes": 1001, "strided_last": True},
-        "inference": {"batch": 10, "size": 346, "classes": 1001, "strided_last": True},
+        "train": {"batch": 10, "size": 346, **ORIGINAL},
+        "inference": {"batch": 10, "size": 346, **ORIGINAL},
     },
+    "single": {"inference": {"batch": 1, "size": 346, **ORIGINAL}},
 }
 
 
@@ -55,7 +58,7 @@ class Halving(nn.Module):
         return maps[:, :, ::2, ::2] + block.conv3(block.norm3(body))
 
 
-def stride_last(network: nn.Module) -> nn.Module:
+def stride_last(network: Any) -> nn.Module:
     """Let the last block of a stage halve the extent instead of the next stage's first, as AI Benchmark's does."""
     for stage, following in pairwise(network.stages):
         first = following.blocks[0]

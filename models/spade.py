@@ -41,15 +41,17 @@ REFERENCE = {
     "difference": "inference also improves the estimates of spectral norms there",
 }
 SHAPE = {"classes": 151, "filters": 64, "noise": 0, "kernel": 3, "instance_norm": False}
+ORIGINAL = {"classes": 3, "noise": 256, "kernel": 5, "instance_norm": True}
 WORKLOADS = {
     "trimmed": {
         "train": {"batch": 2, "size": 128},
         "inference": {"batch": 2, "size": 256},
     },
     "reference": {
-        "train": {"batch": 1, "size": 128, "classes": 3, "noise": 256, "kernel": 5, "instance_norm": True},
-        "inference": {"batch": 5, "size": 128, "classes": 3, "noise": 256, "kernel": 5, "instance_norm": True},
+        "train": {"batch": 1, "size": 128, **ORIGINAL},
+        "inference": {"batch": 5, "size": 128, **ORIGINAL},
     },
+    "single": {"inference": {"batch": 1, "size": 128, **ORIGINAL}},
 }
 WIDTHS = (16, 16, 16, 16, 8, 4, 2, 1)  # Maps before, between and after the blocks, in filters.
 ENLARGED_BEFORE = (1, 3, 4, 5, 6)  # Blocks that begin with twice the extent; with noise the third does as well.

@@ -19,15 +19,18 @@ PARAMETERS = 57_184
 DIFFERENCE = "the paper leaves 97 biases out"
 REFERENCE = {"parameters": 69_249, "operations": 362_555_637_760, "difference": "its last three maps share a bias"}
 SHAPE = {"channels": 1, "scale": 2, "bounded": False}
+ORIGINAL = {"channels": 3, "bounded": True}
 WORKLOADS = {
     "trimmed": {
         "train": {"batch": 8, "size": 256},
         "inference": {"batch": 8, "size": 256},
     },
     "reference": {
-        "train": {"batch": 10, "size": 512, "channels": 3, "bounded": True},
-        "inference": {"batch": 10, "size": 512, "channels": 3, "bounded": True},
+        "train": {"batch": 10, "size": 512, **ORIGINAL},
+        "inference": {"batch": 10, "size": 512, **ORIGINAL},
     },
+    "large": {"inference": {"batch": 1, "size": 1536, **ORIGINAL}},
+    "single": {"inference": {"batch": 1, "size": 512, **ORIGINAL}},
 }
 
 

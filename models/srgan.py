@@ -28,15 +28,18 @@ SOURCE = "Ledig et al. 2017, arXiv:1609.04802, figure 4; parameters of the gener
 PARAMETERS = 1_549_462
 REFERENCE = {"parameters": 1_562_755, "operations": 656_387_604_480}
 SHAPE = {"scale": 4}
+ORIGINAL = {"scale": 1}
 WORKLOADS = {
     "trimmed": {
         "train": {"batch": 8, "size": 96},
         "inference": {"batch": 8, "size": 384},
     },
     "reference": {
-        "train": {"batch": 5, "size": 512, "scale": 1},
-        "inference": {"batch": 10, "size": 512, "scale": 1},
+        "train": {"batch": 5, "size": 512, **ORIGINAL},
+        "inference": {"batch": 10, "size": 512, **ORIGINAL},
     },
+    "large": {"inference": {"batch": 1, "size": 1536, **ORIGINAL}},
+    "single": {"inference": {"batch": 1, "size": 512, **ORIGINAL}},
 }
 ADVERSARIAL_WEIGHT = 1e-3  # Equation 3.
 FEATURE_SCALE = 1 / 12.75  # Section 3.2: brings VGG losses to the scale of pixel losses.

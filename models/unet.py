@@ -23,15 +23,18 @@ SOURCE = "Ronneberger et al. 2015, arXiv:1505.04597, figure 1; parameters derive
 PARAMETERS = 31_030_658
 REFERENCE = {"parameters": 31_043_651, "operations": 1_541_624_823_808}
 SHAPE = {"channels": 1, "classes": 2, "instance_norm": False, "bounded": False}
+ORIGINAL = {"channels": 3, "classes": 3, "instance_norm": True, "bounded": True}
 WORKLOADS = {
     "trimmed": {
         "train": {"batch": 2, "size": 256},
         "inference": {"batch": 2, "size": 256},
     },
     "reference": {
-        "train": {"batch": 4, "size": 256, "channels": 3, "classes": 3, "instance_norm": True, "bounded": True},
-        "inference": {"batch": 4, "size": 512, "channels": 3, "classes": 3, "instance_norm": True, "bounded": True},
+        "train": {"batch": 4, "size": 256, **ORIGINAL},
+        "inference": {"batch": 4, "size": 512, **ORIGINAL},
     },
+    "large": {"inference": {"batch": 1, "size": 1024, **ORIGINAL}},
+    "single": {"inference": {"batch": 1, "size": 512, **ORIGINAL}},
 }
 WIDTHS = (64, 128, 256, 512, 1024)
 

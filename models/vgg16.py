@@ -23,6 +23,7 @@ WORKLOADS = {
         "train": {"batch": 2, "size": 224},
         "inference": {"batch": 20, "size": 224},
     },
+    "single": {"inference": {"batch": 1, "size": 224}},
 }
 
 

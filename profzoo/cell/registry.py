@@ -46,7 +46,7 @@ MEASURED = ("profzoo/harness/step/measure.py", "profzoo/collect/environment.py")
 
 @dataclass(frozen=True)
 class Model:
-    """Declarations of a model's file, all of them top-level literals.
+    """Declarations of a model's file, all of them top-level literals, in which `**` may name a mapping above.
 
     groups: kinds of model, such as ("classification",); the first group names the task.
     source: paper and table that define the architecture.
@@ -97,6 +97,7 @@ def _declarations(path: Path, name: str) -> tuple[dict[str, Any], set[str]]:
     """Literals that a file declares, and names of functions that it defines or imports."""
     found: dict[str, Any] = {}
     defined: set[str] = set()
+    mappings: dict[str, ast.Dict] = {}
     for node in parse_file(path, f"model '{name}'").body:
         if isinstance(node, ast.FunctionDef):
             defined.add(node.name)
@@ -108,6 +109,9 @@ def _declarations(path: Path, name: str) -> tuple[dict[str, Any], set[str]]:
             target, value = node.target.id, node.value
         else:
             continue
+        _insert_mappings(value, mappings)
+        if isinstance(value, ast.Dict):
+            mappings[target] = value
         if target in DECLARED:
             try:
                 found[target] = ast.literal_eval(value)
@@ -115,6 +119,17 @@ def _declarations(path: Path, name: str) -> tuple[dict[str, Any], set[str]]:
                 message = f"{path}: {target} must be a literal, so that it can be read without torch"
                 raise UnusableError(message) from None
     return found, defined
+
+
+def _insert_mappings(value: ast.expr, mappings: Mapping[str, ast.Dict]) -> None:
+    """Put mappings that were declared above, by name, in place of `**name` within an expression."""
+    for within in ast.walk(value):
+        if isinstance(within, ast.Dict):
+            pairs: list[tuple[ast.expr | None, ast.expr]] = []
+            for key, item in zip(within.keys, within.values, strict=True):
+                above = mappings.get(item.id) if key is None and isinstance(item, ast.Name) else None
+                pairs += zip(above.keys, above.values, strict=True) if above else [(key, item)]
+            within.keys, within.values = [key for key, _ in pairs], [item for _, item in pairs]
 
 
 def _misdeclared(found: Mapping[str, Any]) -> str:
@@ -262,7 +277,7 @@ def source_files(model: Model) -> list[Path]:
     they import. Import statements are read, not executed.
 
     >>> [path.name for path in source_files(shipped_models()["vgg19"]) if path.parent == ZOO]
-    ['__init__.py', 'vgg16.py', 'vgg19.py']
+    ['__init__.py', 'srcnn.py', 'vgg16.py', 'vgg19.py']
 
     Raises:
         UnusableError: a file cannot be read or is not valid Python, or a declared file does not exist.

@@ -17,8 +17,8 @@ downloaded. `models=` takes names and groups: `--config models=vgg16,segmentatio
 
 Parameters are counted, of the network of the workload `trimmed`. Batch × shape are those of training | inference.
 `trimmed` is the default and fits a GPU of 8 GB; `reference` has the networks, batches and sizes of AI Benchmark 0.1.2
-([below](#against-ai-benchmark)). Whatever is named there is a setting of the model: `settings: {unet: {size: 128,
-batch: 4}}`.
+([below](#against-ai-benchmark)), `large` its five inferences on large images, and `single` its sixteen of batch 1.
+Whatever is named there is a setting of the model: `settings: {unet: {size: 128, batch: 4}}`.
 """
 COMPARISON = """## Against AI Benchmark
 
@@ -30,9 +30,10 @@ device. Beyond 1 % the difference is the reason.
 AI Benchmark trains every network by the squared error of its output and Adam: without discriminators, with auxiliary
 heads that it holds and does not run, and with batch norm as in inference. Here each model trains as its paper says.
 
-| model | parameters | of the original | operations | of the original | how the original differs |
-|---|---|---|---|---|---|"""
+| model | settings | parameters | of the original | operations | of the original | how the original differs |
+|---|---|---|---|---|---|---|"""
 MISSING = "–"
+WORKLOADS = ("trimmed", "reference", "large", "single")
 Counts = tuple[int, int]
 
 
@@ -78,11 +79,12 @@ def write_zoo_page(
     parameters: of the networks, by model; one that is not there could not be counted. counted: those and the operations
     of the workload `reference`, of the models that declare an original.
     """
-    lines = [INTRODUCTION, "| model | parameters | trimmed | reference | source |", "|---|---|---|---|---|"]
+    columns = " | ".join(("model", "parameters", *WORKLOADS, "source"))
+    lines = [INTRODUCTION, f"| {columns} |", "|---" * (len(WORKLOADS) + 3) + "|"]
     for name, model in models.items():
         shown = (
             _format_number(parameters.get(name)),
-            *(_format_workload(model.workloads.get(workload, {})) for workload in ("trimmed", "reference")),
+            *(_format_workload(model, workload) for workload in WORKLOADS),
             model.source or MISSING,
         )
         lines.append(f"| `{name}` | {' | '.join(shown)} |")
@@ -113,7 +115,9 @@ def _compare(models: Mapping[str, registry.Model], counted: Mapping[str, Counts]
         original = models[name].reference
         figures = (parameters, original["parameters"], operations, original["operations"])
         shown = " | ".join(map(_format_number, figures))
-        rows.append(f"| `{name}` | {shown} | {original.get('difference', '')} |")
+        declared = models[name].workloads["reference"]["inference"]
+        settings = _format_settings({key: value for key, value in declared.items() if key in models[name].shape})
+        rows.append(f"| `{name}` | {settings} | {shown} | {original.get('difference', '')} |")
     return [*COMPARISON.splitlines(), *rows, ""] if rows else []
 
 
@@ -121,16 +125,17 @@ def _format_number(count: int | None) -> str:
     return MISSING if count is None else f"{count:,}"
 
 
-def _format_workload(phases: Mapping[str, GivenSettings]) -> str:
-    shown = dict.fromkeys(_format_shape(declared) for phase in registry.PHASES if (declared := phases.get(phase)))
+def _format_workload(model: registry.Model, workload: str) -> str:
+    """Batch and sizes of each phase, without what the settings of an original say."""
+    shown: dict[str, None] = {}
+    for declared in model.workloads.get(workload, {}).values():
+        sizes = {key: value for key, value in declared.items() if key not in {"batch", *model.shape}}
+        shown[" × ".join(filter(None, [str(declared["batch"]), _format_settings(sizes)]))] = None
     return " \\| ".join(shown) or MISSING
 
 
-def _format_shape(declared: GivenSettings) -> str:
-    rest = {key: value for key, value in declared.items() if key != "batch"}
-    return " × ".join(
-        filter(None, [str(declared["batch"]), ", ".join(f"{key} {value}" for key, value in rest.items())])
-    )
+def _format_settings(settings: GivenSettings) -> str:
+    return ", ".join(f"{key} {str(value).lower()}" for key, value in settings.items())
 
 
 def main(path: Path) -> None:

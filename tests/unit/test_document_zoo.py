@@ -37,7 +37,10 @@ def test_counts_are_those_of_the_networks() -> None:
     assert row(page, "srcnn")[1] == "57,281" and "| `srcnn` | 57,184 | the paper leaves 97 biases out |" in page
     assert row(page, "lstm")[1] == "93,826" and "| `lstm` | 93,826 | " not in page.partition("published")[2]
     ops = f"{2 * 10 * 512**2 * (81 * 3 * 64 + 25 * 64 * 32 + 25 * 32 * 3):,}"
-    assert f"| `srcnn` | 69,251 | 69,249 | {ops} | {ops} | its last three maps share a bias |" in page
+    assert (
+        f"| `srcnn` | channels 3, bounded true | 69,251 | 69,249 | {ops} | {ops} | its last three maps share a bias |"
+        in page
+    )
 
 
 def number(shown: str) -> int:
@@ -49,7 +52,7 @@ def test_the_page_in_the_checkout_is_current_but_for_its_counts() -> None:
     compared = page.partition("## Against AI Benchmark")[2]
     counts = {name: number(row(page, name)[1]) for name in models}
     shown = {name: row(compared, name) for name, model in models.items() if model.reference}
-    counted = {name: (number(cells[1]), number(cells[3])) for name, cells in shown.items()}
+    counted = {name: (number(cells[2]), number(cells[4])) for name, cells in shown.items()}
     assert page == document_zoo.write_zoo_page(models, counts, counted)
 
 
@@ -62,7 +65,7 @@ def test_the_counts_in_the_checkout_are_current_and_those_of_the_original(name: 
         return
     cells = row(page.partition("## Against AI Benchmark")[2], name)
     counted = document_zoo.count_reference(model)
-    assert counted == (number(cells[1]), number(cells[3]))
+    assert counted == (number(cells[2]), number(cells[4]))
     originals = (model.reference["parameters"], model.reference["operations"])
     assert all(abs(own / original - 1) < 0.01 for own, original in zip(counted, originals, strict=True))
     assert counted == originals or model.reference["difference"]
@@ -83,7 +86,7 @@ def test_models_that_declare_little_have_a_row(folder: Path, capsys: pytest.Capt
     document_zoo.main(folder / "zoo.md")
     page = (folder / "zoo.md").read_text()
     # A module of that name is not there to be built.
-    assert row(page, "unheard_of") == ["| `unheard_of`", "–", "2", "–", "– |"]
+    assert row(page, "unheard_of") == ["| `unheard_of`", "–", "2", *["–"] * 3, "– |"]
     assert row(page, "srcnn")[1] == "57,281" and "broken" not in page
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 2 and "left out" in said[0] and "broken.py" in said[0]

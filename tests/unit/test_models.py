@@ -154,12 +154,12 @@ def test_discriminators_learn_as_well_and_features_do_not(name: str) -> None:
     assert {key.split(".")[0] for key in others if not torch.equal(others[key], before[key])} == {"discriminator"}
 
 
-@pytest.mark.parametrize("workload", slow.first(["trimmed", "reference"]))
+@pytest.mark.parametrize("workload", slow.first(["trimmed", "reference", "large", "single"]))
 @pytest.mark.parametrize("name", slow.only(ZOO, *FEW))
 def test_every_workload_has_shapes_that_the_model_takes(name: str, workload: str) -> None:
     """On torch's meta device, which computes shapes and no numbers."""
     meta = torch.device("meta")
-    for phase in settings.PHASES:
+    for phase in registry.shipped_models()[name].workloads.get(workload, {}):
         cell = settings.resolve_cell(name, phase, "time", config.normalise_config({"workload": workload}))
         model, shape = interface.load_functions(cell["module"]), SimpleNamespace(**cell["shape"])
         collate = model.collate or torch.utils.data.default_collate

@@ -56,7 +56,7 @@ def shrink_blocks(network: nn.Module) -> nn.Module:
 
     Until batch norm has seen data, sums over all blocks of a deep network would exceed the range of fp16.
     """
-    last = [module.conv3 for module in network.modules() if hasattr(module, "conv3")]
+    last: list[Any] = [module.conv3 for module in network.modules() if hasattr(module, "conv3")]
     with torch.no_grad():
         for convolution in last:
             convolution.weight *= len(last) ** -0.5
