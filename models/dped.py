@@ -19,14 +19,14 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss
 
 from profzoo.harness.tasks import images, restoration
-from profzoo.harness.tasks.adversarial import Features, frozen
+from profzoo.harness.tasks.adversarial import Features, frozen, learning, train_alone
 
 GROUPS = ("enhancement", "adversarial")
 SOURCE = "Ignatov et al. 2017, arXiv:1704.02470, figure 4; parameters of the generator derived in the file"
 PARAMETERS = 401_475
 REFERENCE = {"parameters": 401_475, "operations": 523_952_455_680}
-SHAPE = {"scale": 1, "instance_norm": False}
-ORIGINAL = {"instance_norm": True}
+SHAPE = {"adversarial": True, "scale": 1, "instance_norm": False}
+ORIGINAL = {"adversarial": False, "instance_norm": True}
 WORKLOADS = {
     "trimmed": {
         "train": {"batch": 8, "size": 96},
@@ -129,14 +129,15 @@ def _dull(_: Tensor, image: Tensor) -> tuple[Tensor, Tensor]:
 
 def others(shape: SimpleNamespace) -> nn.Module:
     """The discriminator, the features of the content loss, and the blur of the colour loss."""
-    return nn.ModuleDict(
-        {"discriminator": discriminator(), "features": Features("conv5_4", scale=images.IMAGENET), "blur": Blur()}
-    )
+    if not shape.adversarial:
+        return nn.ModuleDict()
+    features = Features("conv5_4", scale=images.IMAGENET)
+    return nn.ModuleDict({"discriminator": discriminator(), "features": features, "blur": Blur()})
 
 
 def optimizers(network: nn.Module, others: Any) -> Sequence[torch.optim.Optimizer]:
     """Adam for generator and discriminator (section 3.3)."""
-    return [torch.optim.Adam(part.parameters(), lr=5e-4) for part in (network, others["discriminator"])]
+    return [torch.optim.Adam(part.parameters(), lr=5e-4) for part in learning(network, others)]
 
 
 def colour(made: Tensor, better: Tensor) -> Tensor:
@@ -152,6 +153,8 @@ def variation(image: Tensor) -> Tensor:
 
 def training_step(trainer: Any, batch: tuple[Tensor, Tensor]) -> Tensor:
     """Update the generator, then the discriminator; the generator's loss."""
+    if not trainer.others:
+        return train_alone(trainer, batch)
     dull, better = batch
     judge, features, blur = (trainer.others[name] for name in ("discriminator", "features", "blur"))
     generator_optimizer, judge_optimizer = trainer.optimizers

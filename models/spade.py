@@ -30,7 +30,7 @@ from torch.nn.functional import interpolate, l1_loss, leaky_relu, relu
 from torch.nn.utils.parametrizations import spectral_norm
 
 from profzoo.harness.tasks import images, segmentation
-from profzoo.harness.tasks.adversarial import Features, frozen
+from profzoo.harness.tasks.adversarial import Features, frozen, learning, train_alone
 
 GROUPS = ("generation", "adversarial")
 SOURCE = "Park et al. 2019, arXiv:1903.07291, appendix A; parameters of the generator derived in the file"
@@ -40,8 +40,8 @@ REFERENCE = {
     "operations": 740_824_956_544,
     "difference": "inference also improves the estimates of spectral norms there",
 }
-SHAPE = {"classes": 151, "filters": 64, "noise": 0, "kernel": 3, "instance_norm": False}
-ORIGINAL = {"classes": 3, "noise": 256, "kernel": 5, "instance_norm": True}
+SHAPE = {"adversarial": True, "classes": 151, "filters": 64, "noise": 0, "kernel": 3, "instance_norm": False}
+ORIGINAL = {"adversarial": False, "classes": 3, "noise": 256, "kernel": 5, "instance_norm": True}
 WORKLOADS = {
     "trimmed": {
         "train": {"batch": 2, "size": 128},
@@ -186,17 +186,21 @@ def _turned(image: Tensor, mask: Tensor, shape: SimpleNamespace) -> tuple[Tensor
 
 def others(shape: SimpleNamespace) -> nn.Module:
     """The discriminators, and the features of the VGG loss."""
+    if not shape.adversarial:
+        return nn.ModuleDict()
     return nn.ModuleDict({"discriminator": Discriminator(shape.classes), "features": Features(*VGG_MAPS)})
 
 
 def optimizers(network: nn.Module, others: Any) -> Sequence[torch.optim.Optimizer]:
     """Adam at two rates (appendix A)."""
-    rates = ((network, 1e-4), (others["discriminator"], 4e-4))
-    return [torch.optim.Adam(part.parameters(), lr=rate, betas=(0.0, 0.999)) for part, rate in rates]
+    parts = zip(learning(network, others), (1e-4, 4e-4), strict=False)
+    return [torch.optim.Adam(part.parameters(), lr=rate, betas=(0.0, 0.999)) for part, rate in parts]
 
 
 def training_step(trainer: Any, batch: tuple[Tensor, Tensor]) -> Tensor:
     """Update the generator, then the discriminators; the generator's loss."""
+    if not trainer.others:
+        return train_alone(trainer, batch)
     mask, image = batch
     judge, features = trainer.others["discriminator"], trainer.others["features"]
     generator_optimizer, judge_optimizer = trainer.optimizers

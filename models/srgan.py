@@ -21,14 +21,14 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss
 
 from profzoo.harness.tasks import images, restoration
-from profzoo.harness.tasks.adversarial import Features, frozen
+from profzoo.harness.tasks.adversarial import Features, frozen, learning, train_alone
 
 GROUPS = ("super-resolution", "adversarial")
 SOURCE = "Ledig et al. 2017, arXiv:1609.04802, figure 4; parameters of the generator derived in the file"
 PARAMETERS = 1_549_462
 REFERENCE = {"parameters": 1_562_755, "operations": 656_387_604_480}
-SHAPE = {"scale": 4}
-ORIGINAL = {"scale": 1}
+SHAPE = {"adversarial": True, "scale": 4}
+ORIGINAL = {"adversarial": False, "scale": 1}
 WORKLOADS = {
     "trimmed": {
         "train": {"batch": 8, "size": 96},
@@ -118,16 +118,20 @@ def _turned(small: Tensor, large: Tensor) -> tuple[Tensor, Tensor]:
 
 def others(shape: SimpleNamespace) -> nn.Module:
     """The discriminator, and the features of the content loss."""
+    if not shape.adversarial:
+        return nn.ModuleDict()
     return nn.ModuleDict({"discriminator": discriminator(), "features": Features("conv5_4")})
 
 
 def optimizers(network: nn.Module, others: Any) -> Sequence[torch.optim.Optimizer]:
     """Adam for generator and discriminator (section 3.2)."""
-    return [torch.optim.Adam(part.parameters(), lr=1e-4) for part in (network, others["discriminator"])]
+    return [torch.optim.Adam(part.parameters(), lr=1e-4) for part in learning(network, others)]
 
 
 def training_step(trainer: Any, batch: tuple[Tensor, Tensor]) -> Tensor:
     """Update the generator, then the discriminator; the generator's loss."""
+    if not trainer.others:
+        return train_alone(trainer, batch)
     small, large = batch
     judge, features = trainer.others["discriminator"], trainer.others["features"]
     generator_optimizer, judge_optimizer = trainer.optimizers

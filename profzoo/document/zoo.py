@@ -27,8 +27,8 @@ from the TensorFlow graphs in its package: the weights, biases, scales and shift
 multiplications of the convolutions and matrix products that lead to its output. Here they are counted on torch's meta
 device. Beyond 1 % the difference is the reason.
 
-AI Benchmark trains every network by the squared error of its output and Adam: without discriminators, with auxiliary
-heads that it holds and does not run, and with batch norm as in inference. Here each model trains as its paper says.
+AI Benchmark trains every network by the squared error of its output: with auxiliary heads that it holds and does not
+run, and with batch norm as in inference. Here generators train so, and all other models as their papers say.
 
 | model | settings | parameters | of the original | operations | of the original | how the original differs |
 |---|---|---|---|---|---|---|"""
