@@ -1,7 +1,7 @@
 """ResNet-DPED: a residual generator that turns a phone's photograph into a camera's, trained against a discriminator.
 
 Training updates the generator on content, texture, colour and total-variation loss, then the discriminator, which
-judges textures in grey; inference runs the generator alone.
+judges textures in grey; inference runs the generator alone, and AI Benchmark trains it alone.
 
 Parameters of the generator, from figure 4 (four residual blocks of two convolutions with batch norm, 64 maps):
   first 9x9      9*9*3*64 + 64                     =  15_616

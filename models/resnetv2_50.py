@@ -36,12 +36,6 @@ WORKLOADS = {
 }
 
 
-def build(shape: SimpleNamespace) -> nn.Module:
-    """Build the network with random weights."""
-    network = resnetv2_50(pretrained=False, num_classes=shape.classes)
-    return stride_last(network) if shape.strided_last else network
-
-
 class Halving(nn.Module):
     """A block that also halves the extent of its maps."""
 
@@ -65,3 +59,9 @@ def stride_last(network: Any) -> nn.Module:
         first.conv2.stride = first.downsample.conv.stride = (1, 1)
         stage.blocks[-1] = Halving(stage.blocks[-1])
     return network
+
+
+def build(shape: SimpleNamespace) -> nn.Module:
+    """Build the network with random weights."""
+    network = resnetv2_50(pretrained=False, num_classes=shape.classes)
+    return stride_last(network) if shape.strided_last else network

@@ -23,12 +23,13 @@ Whatever is named there is a setting of the model: `settings: {unet: {size: 128,
 COMPARISON = """## Against AI Benchmark
 
 One inference of the workload `reference`, of the whole batch, beside that of AI Benchmark 0.1.2. Its figures are read
-from the TensorFlow graphs in its package: the weights, biases, scales and shifts that it holds, and twice the
-multiplications of the convolutions and matrix products that lead to its output. Here they are counted on torch's meta
-device. Beyond 1 % the difference is the reason.
+from the TensorFlow graphs in its package (`python -m tests.benchmarks.original_graphs`): the weights, biases, scales
+and shifts that it holds, and twice the multiplications of the convolutions and matrix products that lead to its output.
+Here they are counted on torch's meta device. A test holds them within 1 %.
 
-AI Benchmark trains every network by the squared error of its output: with auxiliary heads that it holds and does not
-run, and with batch norm as in inference. Here generators train so, and all other models as their papers say.
+AI Benchmark trains every network by the squared error of its output, with auxiliary heads that it holds and does not
+run, and with batch norm as in inference. Here generators train without a discriminator, too, and all other models as
+their papers say. gnmt has no training there, and pspnet has one image instead of two.
 
 | model | settings | parameters | of the original | operations | of the original | how the original differs |
 |---|---|---|---|---|---|---|"""
