@@ -1,7 +1,7 @@
 """ResNet-DPED: a residual generator that turns a phone's photograph into a camera's, trained against a discriminator.
 
 Training updates the generator on content, texture, colour and total-variation loss, then the discriminator, which
-judges textures in grey; inference runs the generator alone.
+judges textures in grey; inference runs the generator alone, and AI Benchmark trains it alone.
 
 Parameters of the generator, from figure 4 (four residual blocks of two convolutions with batch norm, 64 maps):
   first 9x9      9*9*3*64 + 64                     =  15_616
@@ -19,21 +19,25 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss
 
 from profzoo.harness.tasks import images, restoration
-from profzoo.harness.tasks.adversarial import Features, frozen
+from profzoo.harness.tasks.adversarial import Features, frozen, learning, train_alone
 
 GROUPS = ("enhancement", "adversarial")
 SOURCE = "Ignatov et al. 2017, arXiv:1704.02470, figure 4; parameters of the generator derived in the file"
 PARAMETERS = 401_475
-SHAPE = {"scale": 1}
+REFERENCE = {"parameters": 401_475, "operations": 523_952_455_680}
+SHAPE = {"adversarial": True, "scale": 1, "instance_norm": False}
+ORIGINAL = {"adversarial": False, "instance_norm": True}
 WORKLOADS = {
     "trimmed": {
         "train": {"batch": 8, "size": 96},
         "inference": {"batch": 8, "size": 256},
     },
     "reference": {
-        "train": {"batch": 15, "size": 128},
-        "inference": {"batch": 10, "size": 256},
+        "train": {"batch": 15, "size": 128, **ORIGINAL},
+        "inference": {"batch": 10, "size": 256, **ORIGINAL},
     },
+    "large": {"inference": {"batch": 1, "size": 1024, **ORIGINAL}},
+    "single": {"inference": {"batch": 1, "size": 256, **ORIGINAL}},
 }
 # Section 3.1.5, and the blur of equation 2.
 TEXTURE_WEIGHT, COLOUR_WEIGHT, VARIATION_WEIGHT = 0.4, 0.1, 400.0
@@ -41,14 +45,15 @@ BLUR_WIDTH, BLUR_AMPLITUDE, BLUR_SIGMA = 21, 0.053, 3.0
 
 
 class Block(nn.Module):
-    """Residual block: two convolutions with batch norm and ReLU, added to the input."""
+    """Residual block: two convolutions, each with a norm and ReLU, added to the input."""
 
-    def __init__(self) -> None:
-        """64 maps in and out."""
+    def __init__(self, instance_norm: bool) -> None:
+        """64 maps in and out; instance_norm: by the moments of each image instead of the batch's."""
         super().__init__()
         layers: list[nn.Module] = []
         for _ in range(2):
-            layers += [nn.Conv2d(64, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(inplace=True)]
+            norm = nn.InstanceNorm2d(64, eps=1e-3, affine=True) if instance_norm else nn.BatchNorm2d(64)
+            layers += [nn.Conv2d(64, 64, 3, padding=1), norm, nn.ReLU(inplace=True)]
         self.body = nn.Sequential(*layers)
 
     def forward(self, maps: Tensor) -> Tensor:
@@ -59,23 +64,19 @@ class Block(nn.Module):
 class Generator(nn.Sequential):
     """From (batch, 3, size, size) to the same, a little beyond [0, 1] at most."""
 
-    def __init__(self) -> None:
+    def __init__(self, instance_norm: bool) -> None:
         """Layers as in figure 4."""
         super().__init__(
             nn.Conv2d(3, 64, 9, padding=4),
             nn.ReLU(inplace=True),
-            *(Block() for _ in range(4)),
+            *(Block(instance_norm) for _ in range(4)),
             nn.Conv2d(64, 64, 3, padding=1),
             nn.ReLU(inplace=True),
             nn.Conv2d(64, 64, 3, padding=1),
             nn.ReLU(inplace=True),
             nn.Conv2d(64, 3, 9, padding=4),
-            nn.Tanh(),
+            images.Bounded(),
         )
-
-    def forward(self, image: Tensor) -> Tensor:
-        """The improved image."""
-        return 0.58 * super().forward(image) + 0.5
 
 
 def discriminator() -> nn.Module:
@@ -109,7 +110,7 @@ class Blur(nn.Module):
 
 def build(shape: SimpleNamespace) -> nn.Module:
     """Build the generator with random weights."""
-    return Generator()
+    return Generator(shape.instance_norm)
 
 
 def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -128,14 +129,15 @@ def _dull(_: Tensor, image: Tensor) -> tuple[Tensor, Tensor]:
 
 def others(shape: SimpleNamespace) -> nn.Module:
     """The discriminator, the features of the content loss, and the blur of the colour loss."""
-    return nn.ModuleDict(
-        {"discriminator": discriminator(), "features": Features("conv5_4", scale=images.IMAGENET), "blur": Blur()}
-    )
+    if not shape.adversarial:
+        return nn.ModuleDict()
+    features = Features("conv5_4", scale=images.IMAGENET)
+    return nn.ModuleDict({"discriminator": discriminator(), "features": features, "blur": Blur()})
 
 
 def optimizers(network: nn.Module, others: Any) -> Sequence[torch.optim.Optimizer]:
     """Adam for generator and discriminator (section 3.3)."""
-    return [torch.optim.Adam(part.parameters(), lr=5e-4) for part in (network, others["discriminator"])]
+    return [torch.optim.Adam(part.parameters(), lr=5e-4) for part in learning(network, others)]
 
 
 def colour(made: Tensor, better: Tensor) -> Tensor:
@@ -151,6 +153,8 @@ def variation(image: Tensor) -> Tensor:
 
 def training_step(trainer: Any, batch: tuple[Tensor, Tensor]) -> Tensor:
     """Update the generator, then the discriminator; the generator's loss."""
+    if not trainer.others:
+        return train_alone(trainer, batch)
     dull, better = batch
     judge, features, blur = (trainer.others[name] for name in ("discriminator", "features", "blur"))
     generator_optimizer, judge_optimizer = trainer.optimizers

@@ -15,16 +15,19 @@ SOURCE = (
     "auxiliary classifier included"
 )
 PARAMETERS = 27_161_264
+REFERENCE = {"parameters": 27_145_970, "operations": 293_049_487_360, "difference": "its batch norm has no scale"}
 SHAPE = {"classes": 1000, "auxiliary": True}
+ORIGINAL = {"classes": 1001}
 WORKLOADS = {
     "trimmed": {
         "train": {"batch": 8, "size": 299},
         "inference": {"batch": 8, "size": 299},
     },
     "reference": {
-        "train": {"batch": 20, "size": 346, "classes": 1001},
-        "inference": {"batch": 20, "size": 346, "classes": 1001},
+        "train": {"batch": 20, "size": 346, **ORIGINAL},
+        "inference": {"batch": 20, "size": 346, **ORIGINAL},
     },
+    "single": {"inference": {"batch": 1, "size": 346, **ORIGINAL}},
 }
 AUXILIARY_WEIGHT = 0.3  # As in the paper that introduced them, arXiv:1409.4842, section 5.
 

@@ -3,8 +3,10 @@
 from types import SimpleNamespace
 
 from timm.models.inception_v4 import InceptionV4
-from torch import nn
+from torch import Tensor, nn
+from torchvision.models.inception import InceptionAux
 
+from models.inceptionv3 import loss
 from profzoo.harness.tasks.classification import scale_convolutions
 from profzoo.harness.tasks.classification import symmetric_adapt as adapt
 from profzoo.harness.tasks.classification import symmetric_sample as sample
@@ -13,19 +15,38 @@ GROUPS = ("classification",)
 SOURCE = "Szegedy et al. 2016, arXiv:1602.07261, figure 9; parameters as timm's results list them (42.68 M)"
 PARAMETERS = 42_680_000
 DIFFERENCE = "42.68 M is rounded"
-SHAPE = {"classes": 1000}
+REFERENCE = {"parameters": 46_009_106, "operations": 312_412_487_680, "difference": "its batch norm has no scale"}
+SHAPE = {"classes": 1000, "auxiliary": False}
+ORIGINAL = {"classes": 1001, "auxiliary": True}
 WORKLOADS = {
     "trimmed": {
         "train": {"batch": 8, "size": 299},
         "inference": {"batch": 8, "size": 299},
     },
     "reference": {
-        "train": {"batch": 10, "size": 346, "classes": 1001},
-        "inference": {"batch": 10, "size": 346, "classes": 1001},
+        "train": {"batch": 10, "size": 346, **ORIGINAL},
+        "inference": {"batch": 10, "size": 346, **ORIGINAL},
     },
+    "single": {"inference": {"batch": 1, "size": 346, **ORIGINAL}},
 }
 
 
+class WithAuxiliary(InceptionV4):
+    """The network with an auxiliary classifier of the maps after its seven middle blocks."""
+
+    def __init__(self, classes: int) -> None:
+        """Classes of an image."""
+        super().__init__(num_classes=classes)
+        self.auxiliary = InceptionAux(1024, classes)
+
+    def forward(self, image: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        """Class scores; in training also the auxiliary ones."""
+        early = self.features[:18](image)
+        scores = self.forward_head(self.features[18:](early))
+        return (scores, self.auxiliary(early)) if self.training else scores
+
+
 def build(shape: SimpleNamespace) -> nn.Module:
-    """Build the network with random weights; it takes images from 75 pixels on."""
-    return scale_convolutions(InceptionV4(num_classes=shape.classes))
+    """Build the network with random weights; without an auxiliary classifier it takes images from 75 pixels on."""
+    network = WithAuxiliary(shape.classes) if shape.auxiliary else InceptionV4(num_classes=shape.classes)
+    return scale_convolutions(network)

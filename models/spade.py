@@ -10,9 +10,16 @@ Parameters of the generator, from the appendix's figure, n = 151 classes (ADE20K
   3 blocks 1024 -> 1024                                        = 71_841_792
   512 <- 1024, 256 <- 512, 128 <- 256, 64 <- 128               = 23_256_320
   last 3x3          9*64*3 + 3                                 =      1_731
+With `noise` the generator begins with random numbers instead of the map of classes. AI Benchmark's has 256 of them, a
+map of n = 3 channels, 5x5 convolutions within SPADE, which make it 9_728 + 6_402*c, and moments of each image:
+  first layer       256*4096 + 4096                            =  1_052_672
+  3 blocks 1024 -> 1024                                        = 96_021_504
+  512 <- 1024, 256 <- 512, 128 <- 256, 64 <- 128               = 40_944_896
+  last 3x3, as above, which makes it                             138_020_803
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -23,37 +30,44 @@ from torch.nn.functional import interpolate, l1_loss, leaky_relu, relu
 from torch.nn.utils.parametrizations import spectral_norm
 
 from profzoo.harness.tasks import images, segmentation
-from profzoo.harness.tasks.adversarial import Features, frozen
+from profzoo.harness.tasks.adversarial import Features, frozen, learning, train_alone
 
 GROUPS = ("generation", "adversarial")
 SOURCE = "Park et al. 2019, arXiv:1903.07291, appendix A; parameters of the generator derived in the file"
 PARAMETERS = 96_492_483
-SHAPE = {"classes": 151, "filters": 64}
+REFERENCE = {
+    "parameters": 138_020_803,
+    "operations": 740_824_956_544,
+    "difference": "inference also improves the estimates of spectral norms there",
+}
+SHAPE = {"adversarial": True, "classes": 151, "filters": 64, "noise": 0, "kernel": 3, "instance_norm": False}
+ORIGINAL = {"adversarial": False, "classes": 3, "noise": 256, "kernel": 5, "instance_norm": True}
 WORKLOADS = {
     "trimmed": {
         "train": {"batch": 2, "size": 128},
         "inference": {"batch": 2, "size": 256},
     },
     "reference": {
-        "train": {"batch": 1, "size": 128},
-        "inference": {"batch": 5, "size": 128},
+        "train": {"batch": 1, "size": 128, **ORIGINAL},
+        "inference": {"batch": 5, "size": 128, **ORIGINAL},
     },
+    "single": {"inference": {"batch": 1, "size": 128, **ORIGINAL}},
 }
 WIDTHS = (16, 16, 16, 16, 8, 4, 2, 1)  # Maps before, between and after the blocks, in filters.
-ENLARGED_BEFORE = (1, 3, 4, 5, 6)  # Blocks that begin with twice the extent.
+ENLARGED_BEFORE = (1, 3, 4, 5, 6)  # Blocks that begin with twice the extent; with noise the third does as well.
 MATCHING_WEIGHT = VGG_WEIGHT = 10.0  # Appendix A.
 VGG_MAPS = {"conv1_1": 1 / 32, "conv2_1": 1 / 16, "conv3_1": 1 / 8, "conv4_1": 1 / 4, "conv5_1": 1.0}
 
 
 class Spade(nn.Module):
-    """Batch norm whose scale and shift are convolved from the map of classes."""
+    """A norm whose scale and shift are convolved from the map of classes."""
 
-    def __init__(self, maps: int, classes: int) -> None:
-        """Maps of the layer, classes of the map."""
+    def __init__(self, maps: int, classes: int, kernel: int, instance_norm: bool) -> None:
+        """Maps of the layer, classes of the map, width of the convolutions; instance_norm: in place of batch norm."""
         super().__init__()
-        self.norm = nn.BatchNorm2d(maps, affine=False)
-        self.shared = nn.Conv2d(classes, 128, 3, padding=1)
-        self.scale, self.shift = (nn.Conv2d(128, maps, 3, padding=1) for _ in range(2))
+        self.norm = nn.InstanceNorm2d(maps) if instance_norm else nn.BatchNorm2d(maps, affine=False)
+        self.shared = nn.Conv2d(classes, 128, kernel, padding=kernel // 2)
+        self.scale, self.shift = (nn.Conv2d(128, maps, kernel, padding=kernel // 2) for _ in range(2))
 
     def forward(self, maps: Tensor, classes: Tensor) -> Tensor:
         """classes: one-hot, at the full extent."""
@@ -64,16 +78,16 @@ class Spade(nn.Module):
 class Block(nn.Module):
     """A residual block of two convolutions, each after SPADE and a leaky ReLU."""
 
-    def __init__(self, inputs: int, outputs: int, classes: int) -> None:
-        """Maps in and out, classes of the map."""
+    def __init__(self, inputs: int, outputs: int, spade: Callable[[int], nn.Module]) -> None:
+        """Maps in and out; spade: makes the norm of so many maps."""
         super().__init__()
         middle = min(inputs, outputs)
-        self.norms = nn.ModuleList((Spade(inputs, classes), Spade(middle, classes)))
+        self.norms = nn.ModuleList((spade(inputs), spade(middle)))
         first, second = nn.Conv2d(inputs, middle, 3, padding=1), nn.Conv2d(middle, outputs, 3, padding=1)
         self.convolutions = nn.ModuleList(map(spectral_norm, (first, second)))
         self.learned_shortcut = inputs != outputs
         if self.learned_shortcut:
-            self.shortcut_norm = Spade(inputs, classes)
+            self.shortcut_norm = spade(inputs)
             self.shortcut = spectral_norm(nn.Conv2d(inputs, outputs, 1, bias=False))
 
     def forward(self, maps: Tensor, classes: Tensor) -> Tensor:
@@ -87,23 +101,30 @@ class Block(nn.Module):
 
 
 class Generator(nn.Module):
-    """From classes (batch, size, size) to an image (batch, 3, size, size) in [-1, 1]; size a multiple of 32."""
+    """From classes (batch, size, size) to an image (batch, 3, size, size) in [-1, 1]; size a multiple of 32 or 64."""
 
-    def __init__(self, classes: int, filters: int) -> None:
-        """Classes of a pixel; filters: maps before the last convolution."""
+    def __init__(self, classes: int, filters: int, noise: int, kernel: int, instance_norm: bool) -> None:
+        """Classes of a pixel; filters: maps before the last convolution; noise: random numbers, 0 for none."""
         super().__init__()
-        self.classes = classes
+        self.classes, self.noise = classes, noise
         widths = [filters * width for width in WIDTHS]
-        self.first = nn.Conv2d(classes, widths[0], 3, padding=1)
-        self.blocks = nn.ModuleList(Block(inputs, outputs, classes) for inputs, outputs in pairwise(widths))
+        self.first = nn.Linear(noise, 4 * widths[0]) if noise else nn.Conv2d(classes, widths[0], 3, padding=1)
+        spade = partial(Spade, classes=classes, kernel=kernel, instance_norm=instance_norm)
+        self.blocks = nn.ModuleList(Block(inputs, outputs, spade) for inputs, outputs in pairwise(widths))
         self.last = nn.Conv2d(widths[-1], 3, 3, padding=1)
 
     def forward(self, mask: Tensor) -> Tensor:
         """The image."""
         classes = one_hot(mask, self.classes, self.last.weight.dtype)
-        maps = self.first(interpolate(classes, scale_factor=1 / 32))
+        enlarged, mode = (range(1, 7), "bilinear") if self.noise else (ENLARGED_BEFORE, "nearest")
+        if self.noise:
+            drawn = self.first(torch.randn(1, self.noise, dtype=classes.dtype, device=classes.device))
+            extent = [side >> len(enlarged) for side in mask.shape[1:]]
+            maps = interpolate(drawn.view(1, -1, 2, 2), size=extent).expand(len(mask), -1, -1, -1)
+        else:
+            maps = self.first(interpolate(classes, scale_factor=1 / 32))
         for index, block in enumerate(self.blocks):
-            maps = block(interpolate(maps, scale_factor=2) if index in ENLARGED_BEFORE else maps, classes)
+            maps = block(interpolate(maps, scale_factor=2, mode=mode) if index in enlarged else maps, classes)
         return torch.tanh(self.last(leaky_relu(maps, 0.2)))
 
 
@@ -144,7 +165,7 @@ def one_hot(mask: Tensor, classes: int, dtype: torch.dtype) -> Tensor:
 
 def build(shape: SimpleNamespace) -> nn.Module:
     """Build the generator with random weights."""
-    return Generator(shape.classes, shape.filters)
+    return Generator(shape.classes, shape.filters, shape.noise, shape.kernel, shape.instance_norm)
 
 
 def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -165,17 +186,21 @@ def _turned(image: Tensor, mask: Tensor, shape: SimpleNamespace) -> tuple[Tensor
 
 def others(shape: SimpleNamespace) -> nn.Module:
     """The discriminators, and the features of the VGG loss."""
+    if not shape.adversarial:
+        return nn.ModuleDict()
     return nn.ModuleDict({"discriminator": Discriminator(shape.classes), "features": Features(*VGG_MAPS)})
 
 
 def optimizers(network: nn.Module, others: Any) -> Sequence[torch.optim.Optimizer]:
     """Adam at two rates (appendix A)."""
-    rates = ((network, 1e-4), (others["discriminator"], 4e-4))
-    return [torch.optim.Adam(part.parameters(), lr=rate, betas=(0.0, 0.999)) for part, rate in rates]
+    parts = zip(learning(network, others), (1e-4, 4e-4), strict=False)
+    return [torch.optim.Adam(part.parameters(), lr=rate, betas=(0.0, 0.999)) for part, rate in parts]
 
 
 def training_step(trainer: Any, batch: tuple[Tensor, Tensor]) -> Tensor:
     """Update the generator, then the discriminators; the generator's loss."""
+    if not trainer.others:
+        return train_alone(trainer, batch)
     mask, image = batch
     judge, features = trainer.others["discriminator"], trainer.others["features"]
     generator_optimizer, judge_optimizer = trainer.optimizers

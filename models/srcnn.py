@@ -10,23 +10,27 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from profzoo.harness.tasks import restoration
+from profzoo.harness.tasks import images, restoration
 from profzoo.harness.tasks.restoration import loss
 
 GROUPS = ("super-resolution",)
 SOURCE = "Dong et al. 2015, arXiv:1501.00092, section 4.3.2; parameters as given there"
 PARAMETERS = 57_184
 DIFFERENCE = "the paper leaves 97 biases out"
-SHAPE = {"channels": 1, "scale": 2}
+REFERENCE = {"parameters": 69_249, "operations": 362_555_637_760, "difference": "its last three maps share a bias"}
+SHAPE = {"channels": 1, "scale": 2, "bounded": False}
+ORIGINAL = {"channels": 3, "bounded": True}
 WORKLOADS = {
     "trimmed": {
         "train": {"batch": 8, "size": 256},
         "inference": {"batch": 8, "size": 256},
     },
     "reference": {
-        "train": {"batch": 10, "size": 512},
-        "inference": {"batch": 10, "size": 512},
+        "train": {"batch": 10, "size": 512, **ORIGINAL},
+        "inference": {"batch": 10, "size": 512, **ORIGINAL},
     },
+    "large": {"inference": {"batch": 1, "size": 1536, **ORIGINAL}},
+    "single": {"inference": {"batch": 1, "size": 512, **ORIGINAL}},
 }
 
 
@@ -38,6 +42,7 @@ def build(shape: SimpleNamespace) -> nn.Module:
         nn.Conv2d(64, 32, 5, padding=2),
         nn.ReLU(inplace=True),
         nn.Conv2d(32, shape.channels, 5, padding=2),
+        *([images.Bounded()] if shape.bounded else []),
     )
 
 

@@ -21,21 +21,25 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss
 
 from profzoo.harness.tasks import images, restoration
-from profzoo.harness.tasks.adversarial import Features, frozen
+from profzoo.harness.tasks.adversarial import Features, frozen, learning, train_alone
 
 GROUPS = ("super-resolution", "adversarial")
 SOURCE = "Ledig et al. 2017, arXiv:1609.04802, figure 4; parameters of the generator derived in the file"
 PARAMETERS = 1_549_462
-SHAPE = {"scale": 4}
+REFERENCE = {"parameters": 1_562_755, "operations": 656_387_604_480}
+SHAPE = {"adversarial": True, "scale": 4}
+ORIGINAL = {"adversarial": False, "scale": 1}
 WORKLOADS = {
     "trimmed": {
         "train": {"batch": 8, "size": 96},
         "inference": {"batch": 8, "size": 384},
     },
     "reference": {
-        "train": {"batch": 5, "size": 512},
-        "inference": {"batch": 10, "size": 512},
+        "train": {"batch": 5, "size": 512, **ORIGINAL},
+        "inference": {"batch": 10, "size": 512, **ORIGINAL},
     },
+    "large": {"inference": {"batch": 1, "size": 1536, **ORIGINAL}},
+    "single": {"inference": {"batch": 1, "size": 512, **ORIGINAL}},
 }
 ADVERSARIAL_WEIGHT = 1e-3  # Equation 3.
 FEATURE_SCALE = 1 / 12.75  # Section 3.2: brings VGG losses to the scale of pixel losses.
@@ -44,14 +48,14 @@ FEATURE_SCALE = 1 / 12.75  # Section 3.2: brings VGG losses to the scale of pixe
 class Block(nn.Module):
     """Residual block: two convolutions with batch norm, added to the input."""
 
-    def __init__(self) -> None:
-        """64 maps in and out."""
+    def __init__(self, bias: bool, activation: type[nn.Module]) -> None:
+        """64 maps in and out; bias: of the convolutions."""
         super().__init__()
         self.body = nn.Sequential(
-            nn.Conv2d(64, 64, 3, padding=1),
+            nn.Conv2d(64, 64, 3, padding=1, bias=bias),
             nn.BatchNorm2d(64),
-            nn.PReLU(),
-            nn.Conv2d(64, 64, 3, padding=1),
+            activation(),
+            nn.Conv2d(64, 64, 3, padding=1, bias=bias),
             nn.BatchNorm2d(64),
         )
 
@@ -61,16 +65,19 @@ class Block(nn.Module):
 
 
 class Generator(nn.Module):
-    """From (batch, 3, size, size) to (batch, 3, 4 * size, 4 * size)."""
+    """From (batch, 3, size, size) to (batch, 3, 4 * size, 4 * size), or to the same size."""
 
-    def __init__(self) -> None:
-        """Layers as in figure 4."""
+    def __init__(self, same_size: bool) -> None:
+        """Layers as in figure 4; same_size: those of AI Benchmark, whose first layer makes the image smaller."""
         super().__init__()
-        self.first = nn.Sequential(nn.Conv2d(3, 64, 9, padding=4), nn.PReLU())
-        end = nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.BatchNorm2d(64))
-        self.trunk = nn.Sequential(*(Block() for _ in range(16)), end)
-        enlarge = [nn.Sequential(nn.Conv2d(64, 256, 3, padding=1), nn.PixelShuffle(2), nn.PReLU()) for _ in range(2)]
-        self.last = nn.Sequential(*enlarge, nn.Conv2d(64, 3, 9, padding=4))
+        activation = nn.ReLU if same_size else nn.PReLU
+        smaller = [nn.Conv2d(3, 64, 7, 4, padding=3), activation(), nn.Conv2d(64, 64, 3, padding=1)]
+        self.first = nn.Sequential(*(smaller if same_size else [nn.Conv2d(3, 64, 9, padding=4)]), activation())
+        end = nn.Sequential(nn.Conv2d(64, 64, 3, padding=1, bias=not same_size), nn.BatchNorm2d(64))
+        self.trunk = nn.Sequential(*(Block(not same_size, activation) for _ in range(16)), end)
+        enlarge = [nn.Sequential(nn.Conv2d(64, 256, 3, padding=1), nn.PixelShuffle(2), activation()) for _ in range(2)]
+        last = [nn.Conv2d(64, 3, 1), nn.Tanh()] if same_size else [nn.Conv2d(64, 3, 9, padding=4)]
+        self.last = nn.Sequential(*enlarge, *last)
 
     def forward(self, image: Tensor) -> Tensor:
         """The enlarged image."""
@@ -91,7 +98,7 @@ def discriminator() -> nn.Module:
 
 def build(shape: SimpleNamespace) -> nn.Module:
     """Build the generator with random weights."""
-    return Generator()
+    return Generator(same_size=shape.scale == 1)
 
 
 def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -111,16 +118,20 @@ def _turned(small: Tensor, large: Tensor) -> tuple[Tensor, Tensor]:
 
 def others(shape: SimpleNamespace) -> nn.Module:
     """The discriminator, and the features of the content loss."""
+    if not shape.adversarial:
+        return nn.ModuleDict()
     return nn.ModuleDict({"discriminator": discriminator(), "features": Features("conv5_4")})
 
 
 def optimizers(network: nn.Module, others: Any) -> Sequence[torch.optim.Optimizer]:
     """Adam for generator and discriminator (section 3.2)."""
-    return [torch.optim.Adam(part.parameters(), lr=1e-4) for part in (network, others["discriminator"])]
+    return [torch.optim.Adam(part.parameters(), lr=1e-4) for part in learning(network, others)]
 
 
 def training_step(trainer: Any, batch: tuple[Tensor, Tensor]) -> Tensor:
     """Update the generator, then the discriminator; the generator's loss."""
+    if not trainer.others:
+        return train_alone(trainer, batch)
     small, large = batch
     judge, features = trainer.others["discriminator"], trainer.others["features"]
     generator_optimizer, judge_optimizer = trainer.optimizers

@@ -12,6 +12,7 @@ from profzoo.harness.tasks.classification import adapt, sample
 GROUPS = ("classification",)
 SOURCE = "Simonyan and Zisserman 2014, arXiv:1409.1556, table 1 column D; parameters as torchvision counts them"
 PARAMETERS = 138_357_544
+REFERENCE = {"parameters": 138_357_544, "operations": 618_810_572_800}
 SHAPE = {"classes": 1000}
 WORKLOADS = {
     "trimmed": {
@@ -22,6 +23,7 @@ WORKLOADS = {
         "train": {"batch": 2, "size": 224},
         "inference": {"batch": 20, "size": 224},
     },
+    "single": {"inference": {"batch": 1, "size": 224}},
 }
 
 

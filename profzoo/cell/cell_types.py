@@ -117,4 +117,4 @@ class CellSettings(TypedDict):
     # Worker processes of the DataLoader; 0 loads in the main process.
     workers: int
     # Shapes and batch sizes.
-    workload: Literal["trimmed", "reference"]
+    workload: Literal["trimmed", "reference", "large", "single"]

@@ -25,11 +25,11 @@ NOT_MODELS = {"__init__", "run"}
 # Declarations of a model's file, each with its default; workloads have no default.
 DECLARED: dict[str, Any] = {
     "GROUPS": ("own",), "SOURCE": "", "PARAMETERS": None, "DIFFERENCE": "", "SHAPE": {}, "WORKLOADS": None,
-    "FILES": (),
+    "FILES": (), "REFERENCE": {},
 }  # fmt: skip
 KINDS: dict[str, tuple[type, ...]] = {
     "GROUPS": (tuple, list), "SOURCE": (str,), "PARAMETERS": (int, type(None)), "DIFFERENCE": (str,), "SHAPE": (dict,),
-    "WORKLOADS": (dict,), "FILES": (tuple, list),
+    "WORKLOADS": (dict,), "FILES": (tuple, list), "REFERENCE": (dict,),
 }  # fmt: skip
 PHASES = ("train", "inference")
 # Imported reports have a phase of their own.
@@ -46,7 +46,7 @@ MEASURED = ("profzoo/harness/step/measure.py", "profzoo/collect/environment.py")
 
 @dataclass(frozen=True)
 class Model:
-    """Declarations of a model's file, all of them top-level literals.
+    """Declarations of a model's file, all of them top-level literals, in which `**` may name a mapping above.
 
     groups: kinds of model, such as ("classification",); the first group names the task.
     source: paper and table that define the architecture.
@@ -54,6 +54,8 @@ class Model:
     difference: reason why the built network has another parameter count; empty if the counts agree.
     shape: shape parameters of all workloads. workloads: further shape parameters and the batch, by workload and phase.
     files: paths or patterns of files that `build` or `dataset` read, relative to the folder of the model's file.
+    reference: `parameters` and `operations` of the original in an inference of the workload `reference`, and why the
+        network differs from it (`difference`).
     command: the command line that runs a script; empty for a model. folder: in which it starts.
     """
 
@@ -67,6 +69,7 @@ class Model:
     shape: Mapping[str, Any]
     workloads: Mapping[str, Mapping[str, Mapping[str, Any]]]
     files: Sequence[str]
+    reference: Mapping[str, Any]
     command: str = ""
     folder: str = "."
 
@@ -94,6 +97,7 @@ def _declarations(path: Path, name: str) -> tuple[dict[str, Any], set[str]]:
     """Literals that a file declares, and names of functions that it defines or imports."""
     found: dict[str, Any] = {}
     defined: set[str] = set()
+    mappings: dict[str, ast.Dict] = {}
     for node in parse_file(path, f"model '{name}'").body:
         if isinstance(node, ast.FunctionDef):
             defined.add(node.name)
@@ -105,6 +109,9 @@ def _declarations(path: Path, name: str) -> tuple[dict[str, Any], set[str]]:
             target, value = node.target.id, node.value
         else:
             continue
+        _insert_mappings(value, mappings)
+        if isinstance(value, ast.Dict):
+            mappings[target] = value
         if target in DECLARED:
             try:
                 found[target] = ast.literal_eval(value)
@@ -112,6 +119,17 @@ def _declarations(path: Path, name: str) -> tuple[dict[str, Any], set[str]]:
                 message = f"{path}: {target} must be a literal, so that it can be read without torch"
                 raise UnusableError(message) from None
     return found, defined
+
+
+def _insert_mappings(value: ast.expr, mappings: Mapping[str, ast.Dict]) -> None:
+    """Put mappings that were declared above, by name, in place of `**name` within an expression."""
+    for within in ast.walk(value):
+        if isinstance(within, ast.Dict):
+            pairs: list[tuple[ast.expr | None, ast.expr]] = []
+            for key, item in zip(within.keys, within.values, strict=True):
+                above = mappings.get(item.id) if key is None and isinstance(item, ast.Name) else None
+                pairs += zip(above.keys, above.values, strict=True) if above else [(key, item)]
+            within.keys, within.values = [key for key, _ in pairs], [item for _, item in pairs]
 
 
 def _misdeclared(found: Mapping[str, Any]) -> str:
@@ -259,7 +277,7 @@ def source_files(model: Model) -> list[Path]:
     they import. Import statements are read, not executed.
 
     >>> [path.name for path in source_files(shipped_models()["vgg19"]) if path.parent == ZOO]
-    ['__init__.py', 'vgg16.py', 'vgg19.py']
+    ['__init__.py', 'srcnn.py', 'vgg16.py', 'vgg19.py']
 
     Raises:
         UnusableError: a file cannot be read or is not valid Python, or a declared file does not exist.
@@ -360,7 +378,7 @@ def describe_script(name: str, changes: GivenSettings) -> Model:
     files = tuple(dict.fromkeys([*scripts_of(given["command"], folder), *given.get("inputs", ())]))
     return Model(
         name, "", Path(files[0]) if files else Path(name), GROUPS, given["command"], None, "", {},
-        {"trimmed": phases, "reference": phases}, files, given["command"], folder,
+        {"trimmed": phases, "reference": phases}, files, {}, given["command"], folder,
     )  # fmt: skip
 
 

@@ -346,12 +346,12 @@ def known_settings(model: Model) -> dict[str, Any]:
 
 
 def shape_parameters(model: Model) -> dict[str, Any]:
-    """Example values of all the model's shape parameters, from any workload and phase."""
+    """Example values of all the model's shape parameters: those of all workloads, else from any workload and phase."""
     found = dict(model.shape)
     for workload in model.workloads.values():
         for declared in workload.values():
             found |= {key: value for key, value in declared.items() if key != "batch"}
-    return found
+    return found | dict(model.shape)
 
 
 def parse_words(words: Sequence[str]) -> dict[str, Any]:

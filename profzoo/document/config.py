@@ -50,11 +50,12 @@ literals, so that they can be read without importing torch:
 
 | name | content |
 |---|---|
-| `WORKLOADS` | `batch` and shape parameters, by workload (`trimmed`, `reference`) and phase |
+| `WORKLOADS` | `batch` and shape parameters, by workload and phase; `**` takes mappings from above |
 | `SHAPE` | shape parameters of every workload; each is a setting of the model |
 | `GROUPS` | groups by which the model can be selected |
 | `SOURCE`, `PARAMETERS` | publication of the architecture, and its published number of parameters |
 | `DIFFERENCE` | reason if the network has another number of parameters |
+| `REFERENCE` | `parameters` and `operations` of the original of `reference`, and the `difference` |
 | `FILES` | files that `build` or `dataset` reads, as patterns relative to the folder of the model's file |
 
 A file that cannot be used affects only its own cells. `models: all` leaves it out and says so; if the model is named by

@@ -1,4 +1,4 @@
-"""Write docs/reference/zoo.md: the declarations of the models' files, and their networks' parameter counts."""
+"""Write docs/reference/zoo.md: declarations of the models' files, and what their networks hold and compute."""
 
 import sys
 from collections.abc import Mapping
@@ -16,10 +16,26 @@ Generated from the models' files by `make docs`; do not edit. Weights are random
 downloaded. `models=` takes names and groups: `--config models=vgg16,segmentation,lstm@bf16`.
 
 Parameters are counted, of the network of the workload `trimmed`. Batch × shape are those of training | inference.
-`trimmed` is the default and fits a GPU of 8 GB; `reference` has the batches and sizes of AI Benchmark 0.1.2, but for
-what the files say. Whatever is named there is a setting of the model: `settings: {unet: {size: 128, batch: 4}}`.
+`trimmed` is the default and fits a GPU of 8 GB; `reference` has the networks, batches and sizes of AI Benchmark 0.1.2
+([below](#against-ai-benchmark)), `large` its five inferences on large images, and `single` its sixteen of batch 1.
+Whatever is named there is a setting of the model: `settings: {unet: {size: 128, batch: 4}}`.
 """
+COMPARISON = """## Against AI Benchmark
+
+One inference of the workload `reference`, of the whole batch, beside that of AI Benchmark 0.1.2. Its figures are read
+from the TensorFlow graphs in its package (`python -m tests.benchmarks.original_graphs`): the weights, biases, scales
+and shifts that it holds, and twice the multiplications of the convolutions and matrix products that lead to its output.
+Here they are counted on torch's meta device. A test holds them within 1 %.
+
+AI Benchmark trains every network by the squared error of its output, with auxiliary heads that it holds and does not
+run, and with batch norm as in inference. Here generators train without a discriminator, too, and all other models as
+their papers say. gnmt has no training there, and pspnet has one image instead of two.
+
+| model | settings | parameters | of the original | operations | of the original | how the original differs |
+|---|---|---|---|---|---|---|"""
 MISSING = "–"
+WORKLOADS = ("trimmed", "reference", "large", "single")
+Counts = tuple[int, int]
 
 
 def count_parameters(model: registry.Model) -> int:
@@ -35,20 +51,45 @@ def count_parameters(model: registry.Model) -> int:
     return sum(parameter.numel() for parameter in network.parameters())
 
 
-def write_zoo_page(models: Mapping[str, registry.Model], parameters: Mapping[str, int]) -> str:
-    """The page, in Markdown: the models, where published counts differ, the groups.
+def count_reference(model: registry.Model) -> Counts:
+    """Parameters of the workload `reference`, and operations of products in one inference, on the meta device."""
+    import torch
+    from torch.utils.data import default_collate
+    from torch.utils.flop_counter import FlopCounterMode
 
-    parameters: of the networks, by model; one that is not there could not be counted.
+    from profzoo.harness import interface
+    from profzoo.harness.step import batches
+
+    declared = dict(model.workloads["reference"]["inference"])
+    batch, shape = declared.pop("batch"), SimpleNamespace(**{**model.shape, **declared})
+    functions, meta = interface.load_functions(model.module), torch.device("meta")
+    sample = functions.sample(shape, torch.Generator().manual_seed(0))
+    whole = (functions.collate or default_collate)([sample] * batch)
+    inputs, _ = batches.move_to_device(whole, meta, torch.contiguous_format)
+    with meta, torch.no_grad(), FlopCounterMode(display=False) as counter:
+        network = functions.build(shape).eval()
+        functions.infer(network, inputs)
+    return sum(parameter.numel() for parameter in network.parameters()), counter.get_total_flops()
+
+
+def write_zoo_page(
+    models: Mapping[str, registry.Model], parameters: Mapping[str, int], counted: Mapping[str, Counts]
+) -> str:
+    """The page, in Markdown: the models, where published counts differ, the originals, the groups.
+
+    parameters: of the networks, by model; one that is not there could not be counted. counted: those and the operations
+    of the workload `reference`, of the models that declare an original.
     """
-    lines = [INTRODUCTION, "| model | parameters | trimmed | reference | source |", "|---|---|---|---|---|"]
+    columns = " | ".join(("model", "parameters", *WORKLOADS, "source"))
+    lines = [INTRODUCTION, f"| {columns} |", "|---" * (len(WORKLOADS) + 3) + "|"]
     for name, model in models.items():
         shown = (
             _format_number(parameters.get(name)),
-            *(_format_workload(model.workloads.get(workload, {})) for workload in ("trimmed", "reference")),
+            *(_format_workload(model, workload) for workload in WORKLOADS),
             model.source or MISSING,
         )
         lines.append(f"| `{name}` | {' | '.join(shown)} |")
-    lines += ["", *_list_differences(models, parameters)]
+    lines += ["", *_list_differences(models, parameters), *_compare(models, counted)]
     groups: dict[str, list[str]] = {}
     for name, model in models.items():
         for group in model.groups:
@@ -68,34 +109,50 @@ def _list_differences(models: Mapping[str, registry.Model], parameters: Mapping[
     return ["| model | published | why the network has another count |", "|---|---|---|", *rows, ""] if rows else []
 
 
+def _compare(models: Mapping[str, registry.Model], counted: Mapping[str, Counts]) -> list[str]:
+    """A table of counts beside those of the originals; no lines where there is none."""
+    rows = []
+    for name, (parameters, operations) in counted.items():
+        original = models[name].reference
+        figures = (parameters, original["parameters"], operations, original["operations"])
+        shown = " | ".join(map(_format_number, figures))
+        declared = models[name].workloads["reference"]["inference"]
+        settings = _format_settings({key: value for key, value in declared.items() if key in models[name].shape})
+        rows.append(f"| `{name}` | {settings} | {shown} | {original.get('difference', '')} |")
+    return [*COMPARISON.splitlines(), *rows, ""] if rows else []
+
+
 def _format_number(count: int | None) -> str:
     return MISSING if count is None else f"{count:,}"
 
 
-def _format_workload(phases: Mapping[str, GivenSettings]) -> str:
-    shown = dict.fromkeys(_format_shape(declared) for phase in registry.PHASES if (declared := phases.get(phase)))
+def _format_workload(model: registry.Model, workload: str) -> str:
+    """Batch and sizes of each phase, without what the settings of an original say."""
+    shown: dict[str, None] = {}
+    for declared in model.workloads.get(workload, {}).values():
+        sizes = {key: value for key, value in declared.items() if key not in {"batch", *model.shape}}
+        shown[" × ".join(filter(None, [str(declared["batch"]), _format_settings(sizes)]))] = None
     return " \\| ".join(shown) or MISSING
 
 
-def _format_shape(declared: GivenSettings) -> str:
-    rest = {key: value for key, value in declared.items() if key != "batch"}
-    return " × ".join(
-        filter(None, [str(declared["batch"]), ", ".join(f"{key} {value}" for key, value in rest.items())])
-    )
+def _format_settings(settings: GivenSettings) -> str:
+    return ", ".join(f"{key} {str(value).lower()}" for key, value in settings.items())
 
 
 def main(path: Path) -> None:
     """Write the page; files that are not models, and networks that cannot be built, are named in a line each."""
-    models, parameters = registry.shipped_models(), {}
+    models, parameters, counted = registry.shipped_models(), {}, {}
     for line in registry.unusable_models().values():
         print(f"profzoo: warning: left out: {line}", file=sys.stderr)
     for name, model in models.items():
         try:
             parameters[name] = count_parameters(model)
+            if model.reference:
+                counted[name] = count_reference(model)
         except Exception as error:
             reason = (str(error).strip() or "no message").splitlines()[0]
             print(f"profzoo: warning: {name} cannot be built: {type(error).__name__}: {reason}", file=sys.stderr)
-    path.write_text(write_zoo_page(models, parameters), encoding="utf-8")
+    path.write_text(write_zoo_page(models, parameters, counted), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ TABLES: Mapping[str, Table] = {
     "cells": Table(
         columns={
             **shared("model", "phase", "device", "date"),
-            "workload": Column(TEXT, "Workload: `trimmed`, or the `reference` of the model's paper."),
+            "workload": Column(TEXT, "Workload, such as `trimmed`, or AI Benchmark's `reference`."),
             "precision": Column(TEXT, "Precision of the cell: `fp32`, `tf32`, `bf16`, `fp16`, ..."),
             "parameters": Column(COUNT.or_missing, "Parameters of the model.", "count"),
             "batch": Column(COUNT.or_missing, "Samples of the data in a batch.", "count"),

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
-from models import gnmt, inceptionv3, lstm
+from models import bert, gnmt, inceptionv3, lstm
 from profzoo import run
 from profzoo.cell import registry, settings
 from profzoo.config import configuration as config
@@ -29,6 +29,14 @@ SCALED = ("inceptionresnetv2", "inceptionv3", "inceptionv4", "resnetv2_152")
 
 
 ADVERSARIAL = [name for name in ZOO if "adversarial" in registry.shipped_models()[name].groups]
+
+
+# Settings of a workload that a tiny cell has its own of.
+SIZES = {"batch", "size", "height", "width", "tokens", "sequence_length", "classes", "hidden", "layers", "vocabulary"}
+
+
+# Sizes that heads and strides of AI Benchmark's networks need.
+LARGER = {"inceptionv3": 299, "inceptionv4": 299, "inceptionresnetv2": 299, "spade": 128}
 
 
 # What an answer may leave of the error that the best one without a look at the input has.
@@ -146,12 +154,12 @@ def test_discriminators_learn_as_well_and_features_do_not(name: str) -> None:
     assert {key.split(".")[0] for key in others if not torch.equal(others[key], before[key])} == {"discriminator"}
 
 
-@pytest.mark.parametrize("workload", slow.first(["trimmed", "reference"]))
+@pytest.mark.parametrize("workload", slow.first(["trimmed", "reference", "large", "single"]))
 @pytest.mark.parametrize("name", slow.only(ZOO, *FEW))
 def test_every_workload_has_shapes_that_the_model_takes(name: str, workload: str) -> None:
     """On torch's meta device, which computes shapes and no numbers."""
     meta = torch.device("meta")
-    for phase in settings.PHASES:
+    for phase in registry.shipped_models()[name].workloads.get(workload, {}):
         cell = settings.resolve_cell(name, phase, "time", config.normalise_config({"workload": workload}))
         model, shape = interface.load_functions(cell["module"]), SimpleNamespace(**cell["shape"])
         collate = model.collate or torch.utils.data.default_collate
@@ -165,9 +173,29 @@ def test_every_workload_has_shapes_that_the_model_takes(name: str, workload: str
                 assert model.loss(network(inputs), target).shape == ()
 
 
+def switches(name: str, phase: str) -> dict[str, object]:
+    """What makes the network of the workload `reference`, but for its sizes."""
+    declared = registry.shipped_models()[name].workloads["reference"][phase]
+    return {key: value for key, value in declared.items() if key not in SIZES}
+
+
+@pytest.mark.parametrize("phase", slow.first(settings.PHASES))
+@pytest.mark.parametrize("name", slow.only([name for name in ZOO if switches(name, "train")], "dped", "gnmt", "unet"))
+def test_a_network_of_ai_benchmark_runs(name: str, phase: str) -> None:
+    tiny = zoo.cell(name, phase, **{**switches(name, phase), **({"size": LARGER[name]} if name in LARGER else {})})
+    network, batch, model = zoo.network(tiny), zoo.batch(tiny), interface.load_functions(tiny["module"])
+    if phase == "train":
+        trainer = zoo.trainer(tiny, network)
+        assert (model.training_step or training_step.run_training_step)(trainer, batch).isfinite()
+    else:
+        with torch.inference_mode():
+            assert len(model.infer(network, batch[0])) == tiny["batch"]
+
+
 @pytest.mark.slow
-def test_the_auxiliary_classifier_of_inception_trains() -> None:
-    tiny = zoo.cell("inceptionv3", auxiliary=True, size=299)
+@pytest.mark.parametrize("name", ["inceptionv3", "inceptionv4", "inceptionresnetv2"])
+def test_the_auxiliary_classifiers_of_inception_train(name: str) -> None:
+    tiny = zoo.cell(name, auxiliary=True, size=299)
     network, (pixels, classes) = zoo.network(tiny), zoo.batch(tiny)
     outputs = network(pixels)
     parts = [torch.nn.functional.cross_entropy(part, classes) for part in outputs]
@@ -175,22 +203,41 @@ def test_the_auxiliary_classifier_of_inception_trains() -> None:
     torch.testing.assert_close(inceptionv3.loss(outputs, classes), parts[0] + 0.3 * parts[1])
 
 
-def test_a_pixel_is_predicted_from_those_before_it_alone() -> None:
-    network = zoo.network(zoo.cell("pixelrnn", "inference"))
+@pytest.mark.parametrize("more", [{}, {"diagonal": True}])
+def test_a_pixel_is_predicted_from_those_before_it_alone(more: dict[str, bool]) -> None:
+    network = zoo.network(zoo.cell("pixelrnn", "inference", **more))
     image = torch.rand(1, 1, 8, 8, requires_grad=True)
     network(image)[0, :, 4, 3].sum().backward()
     seen = image.grad[0, 0] != 0
     assert seen[:4].any() and seen[4, :3].any() and not seen[4, 3:].any() and not seen[5:].any()
+    # Of the rows above, also what lies to the right of it.
+    assert seen[3, 4:].any()
 
 
-def test_beam_search_of_one_beam_is_greedy_and_wider_ones_find_likelier_translations() -> None:
-    tiny = zoo.cell("gnmt", "inference")
+@pytest.mark.parametrize("levels", [1, 256])
+def test_pixels_are_drawn_by_what_is_predicted_from_those_before(levels: int) -> None:
+    tiny = zoo.cell("pixelrnn", "inference", diagonal=True, levels=levels, drawn=11)
+    network, (image, _), model = zoo.network(tiny), zoo.batch(tiny), interface.load_functions(tiny["module"])
+    with torch.inference_mode():
+        made = model.infer(network, image)
+        assert made.shape == image.shape and (made[:, :, 0] > 0).any() and not made[:, :, 1, 3:].any()
+        if levels == 1:
+            torch.testing.assert_close(network(made)[:, :, 0], made[:, :, 0])
+        else:
+            torch.testing.assert_close(made * levels, (made * levels).round())
+
+
+@pytest.mark.parametrize("more", [{}, {"feeding": True}, {"padded": True, "length_norm": 1.0}])
+def test_beam_search_of_one_beam_is_greedy_and_wider_ones_find_likelier_translations(more: dict[str, object]) -> None:
+    tiny = zoo.cell("gnmt", "inference", **more)
     network, ((source, _), _) = zoo.network(tiny), zoo.batch(tiny)
 
     def likelihood(found: torch.Tensor) -> float:
         start = torch.full((len(found), 1), gnmt.START)
         scores = network((source, torch.cat((start, found[:, :-1]), dim=1))).log_softmax(-1)
-        return scores.gather(-1, found[..., None]).sum().item()
+        after = (found == gnmt.END).cumsum(1) - (found == gnmt.END).int() > 0 if network.padded else found < 0
+        chosen = scores.gather(-1, found[..., None])[..., 0].masked_fill(after, 0).sum(1)
+        return (chosen / ((5 + (~after).sum(1)) / 6) ** network.length_norm).sum().item()
 
     with torch.inference_mode():
         network.beams = 1
@@ -200,6 +247,38 @@ def test_beam_search_of_one_beam_is_greedy_and_wider_ones_find_likelier_translat
         assert torch.equal(greedy, following[:, 1:])
         network.beams = 50
         assert likelihood(network.translate(source, 5)) >= likelihood(greedy)
+
+
+def test_a_translation_ends_and_attention_passes_over_padding() -> None:
+    tiny = zoo.cell("gnmt", "inference", padded=True, longest=2)
+    network, ((source, target), _) = zoo.network(tiny), zoo.batch(tiny)
+    source[:, 5:] = gnmt.PADDING
+    encoded, keys, padding = network._read(source)
+    scores, _ = network.decoder(target, (encoded, keys, padding))
+    encoded[:, 5:], keys[:, 5:] = 7, 7
+    torch.testing.assert_close(network.decoder(target, (encoded, keys, padding))[0], scores)
+    with torch.inference_mode():
+        network.decoder.classifier.bias[gnmt.END] += 100
+        found = interface.load_functions(tiny["module"]).infer(network, (source, target))
+    assert found.shape == (2, 16) and (found[:, 0] == gnmt.END).all()
+
+
+def test_padding_changes_no_scores_of_bert_and_15_percent_of_a_text_are_to_be_told() -> None:
+    tiny = zoo.cell("bert", "inference", padded=True, tokens=2000, positions=2000, vocabulary=500, layers=1)
+    network, (text, told) = zoo.network(tiny), zoo.batch(tiny)
+    words = text != bert.PADDING
+    assert not words.all() and (told[~words] == bert.IGNORED).all()
+    with torch.inference_mode():
+        for network.padded in (True, False):
+            scores = network(text)[words][:, 1:]
+            network.words.weight[bert.PADDING].normal_()
+            changed = (network(text)[words][:, 1:] - scores).abs().max()
+            assert changed < 1e-5 if network.padded else changed > 1e-4
+    asked = told != bert.IGNORED
+    kept, masked = text == told, text == bert.MASK
+    assert 0.13 < asked.sum() / words.sum() < 0.17
+    assert 0.75 < masked[asked].float().mean() < 0.85 and 0.06 < kept[asked].float().mean() < 0.14
+    assert (told[asked] != bert.PADDING).all()
 
 
 def test_generating_from_caches_gives_what_reading_it_all_again_gives() -> None:

@@ -29,9 +29,28 @@ def write(path: Path, **changes: str | None) -> Path:
 
 
 def test_the_zoo_declares_both_workloads_and_its_source() -> None:
+    further = {"large": 0, "single": 0}
     for model in registry.shipped_models().values():
-        assert set(model.workloads) == {"trimmed", "reference"} and model.groups and model.source
-        assert all(workload[phase]["batch"] >= 1 for workload in model.workloads.values() for phase in settings.PHASES)
+        assert {"trimmed", "reference"} <= set(model.workloads) and model.groups and model.source
+        for name, workload in model.workloads.items():
+            assert set(workload) == ({"inference"} if name in further else set(settings.PHASES))
+            if name in further:
+                further[name] += 1
+                original = {key: value for key, value in model.workloads["reference"]["inference"].items()
+                            if key in model.shape}  # fmt: skip
+                assert workload["inference"]["batch"] == 1 and original.items() <= workload["inference"].items()
+    assert further == {"large": 5, "single": 16}
+
+
+def test_a_declaration_may_hold_mappings_above_it(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.py", WORKLOADS="{'trimmed': {'inference': {'batch': 2, **WIDE, 'depth': 1}}}")
+    path.write_text(f"WIDE = {{'width': 3, 'depth': 4}}\n{path.read_text()}")
+    assert registry.read_model(path, "m", "m").workloads == {
+        "trimmed": {"inference": {"batch": 2, "width": 3, "depth": 1}}
+    }
+    path.write_text(path.read_text().replace("WIDE = {'width'", "WIDE = {{}[0]"))
+    with pytest.raises(ConfigError, match="WORKLOADS must be a literal"):
+        registry.read_model(path, "m", "m")
 
 
 def test_only_workloads_and_two_functions_are_needed(tmp_path: Path) -> None:
@@ -65,6 +84,7 @@ def test_a_file_that_is_no_python(tmp_path: Path, content: bytes | None, words: 
     [
         ({"WORKLOADS": None}, "does not declare WORKLOADS, such as"),
         ({"PARAMETERS": "2 * x"}, "PARAMETERS must be a literal"),
+        ({"SHAPE": "{**unknown}"}, "SHAPE must be a literal"),
         ({"WORKLOADS": "{}"}, "WORKLOADS is empty"),
         ({"WORKLOADS": "{'trimmed': {}}"}, "WORKLOADS['trimmed'] = {} is not a mapping of phases"),
         ({"WORKLOADS": "{'trimmed': {'trian': {'batch': 1}}}"}, "unknown phase; did you mean 'train'?"),

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -59,3 +60,19 @@ def frozen(network: nn.Module) -> Iterator[None]:
         yield
     finally:
         network.requires_grad_(True)
+
+
+def learning(network: nn.Module, others: Any) -> list[nn.Module]:
+    """The generator, and its discriminator if there is one."""
+    return [network, others["discriminator"]] if others else [network]
+
+
+def train_alone(trainer: Any, batch: tuple[Tensor, Tensor]) -> Tensor:
+    """Update a generator without a discriminator, by its squared error, as AI Benchmark does; the loss."""
+    given, wanted = batch
+    with trainer.forward():
+        made = trainer.network(given)
+    with trainer.loss():
+        loss = nn.functional.mse_loss(made, wanted)
+    trainer.update(loss, *trainer.optimizers)
+    return loss

@@ -51,6 +51,18 @@ def scale_convolutions(network: nn.Module) -> nn.Module:
     return network
 
 
+def shrink_blocks(network: nn.Module) -> nn.Module:
+    """Scale the last weights of bottleneck blocks, so that each block adds less the more of them there are.
+
+    Until batch norm has seen data, sums over all blocks of a deep network would exceed the range of fp16.
+    """
+    last: list[Any] = [module.conv3 for module in network.modules() if hasattr(module, "conv3")]
+    with torch.no_grad():
+        for convolution in last:
+            convolution.weight *= len(last) ** -0.5
+    return network
+
+
 def _drawn(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, int]:
     return images.random(shape, generator), int(torch.randint(shape.classes, (), generator=generator))
 

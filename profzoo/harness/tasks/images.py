@@ -56,6 +56,14 @@ def normalised(image: Tensor, scale: Scale) -> Tensor:
     return (image - mean) / deviation
 
 
+class Bounded(nn.Module):
+    """The end of a network that makes images: they exceed [0, 1] by a little at most."""
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Of the same shape."""
+        return 0.58 * torch.tanh(image) + 0.5
+
+
 # Initial weights with which a signal keeps its size through layers of ReLU.
 
 CONVOLUTIONS = (nn.Conv2d, nn.ConvTranspose2d)

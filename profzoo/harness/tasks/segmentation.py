@@ -57,6 +57,11 @@ def read(raw: tuple[Any, Any], shape: SimpleNamespace) -> tuple[Tensor, Tensor]:
     return images.pixels(image, images.channels(shape), *extent), target
 
 
+def thinned(target: Tensor, scores: Tensor) -> Tensor:
+    """The mask (batch, height, width) at the extent of scores that a network gives at a part of the resolution."""
+    return target[:, :: target.shape[1] // scores.shape[2], :: target.shape[2] // scores.shape[3]]
+
+
 def with_auxiliary(outputs: Tensor, auxiliary: Tensor, target: Tensor, weight: float) -> Tensor:
     """Cross-entropy of the pixels, and that of an auxiliary head times its weight."""
     cross_entropy = nn.functional.cross_entropy
