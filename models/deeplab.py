@@ -8,7 +8,7 @@ from torchvision.models.segmentation import deeplabv3_resnet50
 
 from profzoo.harness.tasks.segmentation import adapt, sample, with_auxiliary
 
-GROUPS = ("segmentation",)
+GROUPS = ("segmentation", "classic")
 SOURCE = "Chen et al. 2017, arXiv:1706.05587, figure 5; parameters as torchvision lists them, auxiliary head included"
 PARAMETERS = 42_004_074
 SHAPE = {"classes": 21}

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from profzoo.harness.tasks import images
 
-GROUPS = ("generation", "recurrent")
+GROUPS = ("generation", "recurrent", "classic")
 SOURCE = "van den Oord et al. 2016, arXiv:1601.06759, sections 3.1 and 3.5, table 1; parameters derived in the file"
 PARAMETERS = 1_944_832
 SHAPE = {"channels": 1, "levels": 256, "hidden": 64, "layers": 12}

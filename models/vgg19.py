@@ -11,7 +11,7 @@ from torchvision.models import vgg19
 from models.vgg16 import optimizer
 from profzoo.harness.tasks.classification import adapt, sample
 
-GROUPS = ("classification",)
+GROUPS = ("classification", "classic")
 SOURCE = "Simonyan and Zisserman 2014, arXiv:1409.1556, table 1 column E; parameters as torchvision counts them"
 PARAMETERS = 143_667_240
 SHAPE = {"classes": 1000}

@@ -14,6 +14,9 @@ from profzoo.harness.step import batches, step_loop, training_step
 CPU = torch.device("cpu")
 IMAGES = {"size": 64, "batch": 2, "classes": 10}
 TEXTS = {"vocabulary": 50, "hidden": 32, "layers": 3, "tokens": 8, "batch": 2}
+DECODERS = ("llama", "deepseekmoe", "deepseekv2", "qwen3next", "mamba2")
+EXPERTS = {"experts": 6, "expert": 16, "chosen": 2}
+DECODER = {**TEXTS, "heads": 4, "turned": 4, "generated": 5}
 TINY: dict[str, dict[str, Any]] = {
     "mobilenetv2": {**IMAGES, "batch": 4},
     "inceptionv3": {**IMAGES, "size": 75, "auxiliary": False},
@@ -36,6 +39,14 @@ TINY: dict[str, dict[str, Any]] = {
     "gnmt": {**TEXTS, "beams": 3},
     "bert": {**TEXTS, "heads": 2},
     "gpt": {**TEXTS, "heads": 2, "generated": 5},
+    "llama": {**DECODER, "groups": 2, "width": 8, "feed": 64},
+    "deepseekmoe": {**DECODER, **EXPERTS, "groups": 4, "width": 8, "feed": 64},
+    "deepseekv2": {**DECODER, **EXPERTS, "plain": 8, "width": 8, "rank": 16, "feed": 64},
+    "qwen3next": {
+        **{**DECODER, **EXPERTS, "layers": 4, "groups": 2, "width": 8},
+        **{"sources": 2, "targets": 4, "inner": 8, "outer": 8},
+    },
+    "mamba2": {**TEXTS, "targets": 4, "outer": 16, "inner": 8, "chunk": 3, "generated": 5},
 }
 # Of every task the models that learn a batch within seconds: in how many steps, and how many times their own rate they
 # take for that in so few. Of adversarial ones dped, whose discriminator trains beside it.
@@ -44,7 +55,7 @@ LEARNING: dict[str, tuple[int, float]] = {
     "gnmt": (30, 4),
     "pixelrnn": (60, 10),
     "bert": (40, 30),
-    "gpt": (40, 10),
+    **dict.fromkeys(("gpt", *DECODERS), (40, 10)),
 }
 OUTPUTS = {
     **{name: (2, 10) for name, shape in TINY.items() if shape.get("classes") == 10},
@@ -61,7 +72,7 @@ OUTPUTS = {
     "lstm": (4, 2),
     "gnmt": (2, 8),
     "bert": (2, 8, 50),
-    "gpt": (2, 5),
+    **dict.fromkeys(("gpt", *DECODERS), (2, 5)),
 }
 
 

@@ -14,14 +14,14 @@ from profzoo.cell import registry, settings
 from profzoo.config import configuration as config
 from profzoo.harness import interface
 from profzoo.harness.step import batches, training_step
-from profzoo.harness.tasks import adversarial, images
+from profzoo.harness.tasks import adversarial, decoder, images, mixers
 from tests import slow, zoo
 
 ZOO = sorted(registry.shipped_models())
 
 
 # Of these a test of all models runs each time: a convolution, a recurrence, an attention.
-FEW = ("bert", "lstm", "mobilenetv2")
+FEW = ("bert", "lstm", "mobilenetv2", "qwen3next")
 
 
 # Networks with batch norm whose initial weights need a scale of their own.
@@ -29,6 +29,10 @@ SCALED = ("inceptionresnetv2", "inceptionv3", "inceptionv4", "resnetv2_152")
 
 
 ADVERSARIAL = [name for name in ZOO if "adversarial" in registry.shipped_models()[name].groups]
+
+
+# Models whose outputs are choices of words.
+WORDS = ("gnmt", "gpt", *zoo.DECODERS)
 
 
 # What an answer may leave of the error that the best one without a look at the input has.
@@ -75,6 +79,25 @@ def test_parameter_count_is_the_published_one(name: str) -> None:
     assert counted == model.parameters + EXTRA.get(name, 0) and bool(model.difference) == (name in EXTRA)
 
 
+# Parameters of the network of a model's SHAPE, which trimmed workloads of these models make smaller.
+PUBLISHED = {
+    "llama": 1_235_814_400,
+    "deepseekmoe": 16_375_728_128,
+    "deepseekv2": 15_706_484_224,
+    "qwen3next": 79_674_391_296,
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_models_scaled_to_one_gpu_have_the_published_count_at_the_published_size(name: str) -> None:
+    model = registry.shipped_models()[name]
+    with torch.device("meta"):
+        network = interface.load_functions(model.module).build(
+            SimpleNamespace(**model.workloads["trimmed"]["train"] | model.shape)
+        )
+    assert sum(p.numel() for p in network.parameters()) == PUBLISHED[name]
+
+
 @pytest.mark.parametrize("name", slow.only(ZOO, *FEW))
 def test_inference_gives_the_same_output_of_the_right_shape_and_learns_nothing(name: str) -> None:
     tiny = zoo.cell(name, "inference")
@@ -88,8 +111,7 @@ def test_inference_gives_the_same_output_of_the_right_shape_and_learns_nothing(n
     assert all(torch.equal(value, before[key]) for key, value in network.state_dict().items())
 
 
-# Of the models whose outputs are no choices of words.
-@pytest.mark.parametrize("name", slow.only([name for name in ZOO if name not in ("gnmt", "gpt")], *FEW, *SCALED))
+@pytest.mark.parametrize("name", slow.only([name for name in ZOO if name not in WORDS], *FEW[:3], *SCALED))
 def test_outputs_by_initial_weights_depend_on_the_input_and_fit_into_fp16(name: str) -> None:
     """Batch norm that has seen no data keeps no sizes of values."""
     tiny = zoo.cell(name, "inference", batch=2)
@@ -100,7 +122,7 @@ def test_outputs_by_initial_weights_depend_on_the_input_and_fit_into_fp16(name: 
     assert 1e-3 < largest < 1e4 and (one - other).abs().max() > 1e-3 * largest
 
 
-@pytest.mark.parametrize("name", slow.only(zoo.LEARNING, "lstm", "srcnn"))
+@pytest.mark.parametrize("name", slow.only(zoo.LEARNING, "lstm", "srcnn", "qwen3next"))
 def test_training_learns_a_batch(name: str) -> None:
     """Its error becomes less than the least that an answer has which does not look at the input."""
     tiny, (steps, times), errors = zoo.cell(name), zoo.LEARNING[name], []
@@ -209,6 +231,78 @@ def test_generating_from_caches_gives_what_reading_it_all_again_gives() -> None:
         for _ in range(4):
             text = torch.cat((text, network(text)[:, -1:].argmax(-1)), dim=1)
         assert torch.equal(network.generate(prompt, 4), text[:, 6:])
+
+
+@pytest.mark.parametrize("name", zoo.DECODERS)
+def test_caches_hold_what_later_tokens_need(name: str) -> None:
+    """Hidden states of tokens that come one at a time are those of the whole text, in double precision."""
+    # Nothing exceeds what the experts take.
+    network = zoo.network(zoo.cell(name, "inference")).double()
+    for module in network.modules():
+        if isinstance(module, decoder.Experts):
+            module.reach = len(module.inner)
+    with torch.inference_mode():
+        for weight in network.parameters():
+            weight.mul_(5 if weight.dim() > 1 else 1)
+        flow, caches = network.words(torch.randint(50, (2, 11))), network.caches(2, 11)
+        parts = [network.read(flow[:, :6], caches), *(network.read(flow[:, [at]], caches, at) for at in range(6, 11))]
+        torch.testing.assert_close(torch.cat(parts, dim=1), network.read(flow))
+
+
+@pytest.mark.parametrize("corrected", [False, True])
+def test_a_recurrence_in_chunks_is_that_of_single_steps(corrected: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(2, 3, 11, size, generator=generator).double() for size in (4, 4, 5))
+    decay, strength, state = (
+        torch.rand(size, generator=generator).double() for size in ((2, 3, 11), (2, 3, 11), (2, 3, 4, 5))
+    )
+    key, expected, kept = torch.nn.functional.normalize(key, dim=-1), [], state.clone()
+    found = mixers.scan(query, key, value, -decay, strength if corrected else None, kept, chunk=4)
+    for at in range(11):
+        state = (-decay[:, :, at, None, None]).exp() * state
+        new = value[:, :, at]
+        if corrected:
+            new = strength[:, :, at, None] * (new - torch.einsum("bhi,bhio->bho", key[:, :, at], state))
+        state = state + key[:, :, at, :, None] * new[:, :, None]
+        expected.append(torch.einsum("bhi,bhio->bho", query[:, :, at], state))
+    torch.testing.assert_close(found, torch.stack(expected, dim=2))
+    torch.testing.assert_close(kept, state)
+
+
+def test_experts_give_each_token_the_sum_of_those_it_chose() -> None:
+    shape = {"hidden": 8, "experts": 5, "expert": 6, "chosen": 2, "shared": 1, "shared_gate": False, "reach": 5.0}
+    experts, flow = decoder.Experts(SimpleNamespace(**shape)), torch.randn(2, 20, 8)
+    weights, choice = experts.route(flow).softmax(-1).topk(2)
+    expected = experts.shared(flow)
+    for one in range(5):
+        gate, wide = (flow @ experts.inner[one]).chunk(2, dim=-1)
+        share = (weights * (choice == one)).sum(-1, keepdim=True) / weights.sum(-1, keepdim=True)
+        expected = expected + share * ((torch.nn.functional.silu(gate) * wide) @ experts.outer[one])
+    torch.testing.assert_close(experts(flow), expected)
+    # Of forty tokens that all choose the same two experts, each takes its sixteen at least.
+    experts.reach, experts.shared = 0.1, None
+    experts.route.weight.data.zero_()
+    assert [bool(row.any()) for row in experts(flow).flatten(0, 1)] == [True] * 16 + [False] * 24
+
+
+def test_adapters_start_without_effect_and_alone_are_trained() -> None:
+    tiny = zoo.cell("llama", lora=4)
+    network, (inputs, _) = zoo.network(tiny), zoo.batch(tiny)
+    trained = sum(p.numel() for p in network.parameters() if p.requires_grad)
+    # Queries, outputs, keys, values and three layers of the feed-forward network, in three layers.
+    assert trained == 3 * 4 * (2 * (32 + 32) + 2 * (32 + 16) + 3 * (32 + 64))
+    plain, before = zoo.network(zoo.cell("llama")), {key: value.clone() for key, value in network.state_dict().items()}
+    plain.load_state_dict(
+        {
+            key.replace(".layer.", "."): value
+            for key, value in before.items()
+            if ".down." not in key and ".up." not in key
+        }
+    )
+    assert torch.equal(network(inputs), plain(inputs))
+    training_step.run_training_step(zoo.trainer(tiny, network), zoo.batch(tiny))
+    changed = {key for key, value in network.state_dict().items() if not torch.equal(value, before[key])}
+    assert changed and all(".down." in key or ".up." in key for key in changed)
 
 
 def test_a_cell_end_to_end(tmp_path: Path) -> None:
