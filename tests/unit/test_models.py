@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 from torchvision.ops import box_iou
 
 from models import gnmt, inceptionv3, lstm, whisper
@@ -106,6 +107,45 @@ def test_models_scaled_to_one_gpu_have_the_published_count_at_the_published_size
             SimpleNamespace(**model.workloads["trimmed"]["train"] | model.shape)
         )
     assert sum(p.numel() for p in network.parameters()) == PUBLISHED[name]
+
+
+# Floating-point operations of one sample's forward pass, in 1e9, at further shapes; multiplying and adding are two.
+OPERATIONS = {
+    # As torchvision lists them.
+    "vit": (2 * 17.564, {}),
+    "convnext": (2 * 4.456, {}),
+    "videoswin": (2 * 43.882, {"frames": 16, "size": 224}),
+    # As the release says.
+    "yolov8": (8.7, {"size": 640}),
+    # Two of each parameter for each token, as the head is the embedding; and attention.
+    "llama": (2 * 256 * 308_824_064e-9 + 4 * 256**2 * 2048 * 4e-9, {}),
+    # Without the embedding; each of 16 experts has 192 rows, twice the mean.
+    "deepseekmoe": (
+        2 * 256 * (215_966_720 - 32_000 * 1024 - 3 * 16 * 3 * 1024 * 704) * 1e-9
+        + 2 * 3 * 16 * 192 * 3 * 1024 * 704 * 1e-9
+        + 4 * 256**2 * 1024 * 4e-9,
+        {},
+    ),
+    # Of the recurrence, products of queries and keys, with new values, and with the state to and fro, by 24 heads.
+    "mamba2": (
+        2 * 256 * 128_989_632e-9 + 24 * 256 * (2 * 128 * 128 + 24 * (2 * 128 * 64 + 4 * 128 * 64)) * 1e-9,
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", slow.only(OPERATIONS, "convnext", "deepseekmoe"))
+def test_operations_are_the_published_or_derived_ones(name: str) -> None:
+    model, (expected, more) = registry.shipped_models()[name], OPERATIONS[name]
+    functions = interface.load_functions(model.module)
+    shape = SimpleNamespace(**model.shape | model.workloads["trimmed"]["train"] | more)
+    sample = functions.sample(shape, torch.Generator().manual_seed(0))
+    inputs, _ = batches.move_to_device(
+        torch.utils.data.default_collate([sample]), torch.device("meta"), torch.contiguous_format
+    )
+    with torch.device("meta"), FlopCounterMode(display=False) as counter:
+        functions.build(shape)(inputs)
+    assert counter.get_total_flops() == pytest.approx(1e9 * expected, rel=0.01)
 
 
 @pytest.mark.parametrize("name", slow.only(ZOO, *FEW))
@@ -336,14 +376,10 @@ def test_adapters_start_without_effect_and_alone_are_trained() -> None:
     # Queries, outputs, keys, values and three layers of the feed-forward network, in three layers.
     assert trained == 3 * 4 * (2 * (32 + 32) + 2 * (32 + 16) + 3 * (32 + 64))
     plain, before = zoo.network(zoo.cell("llama")), {key: value.clone() for key, value in network.state_dict().items()}
-    plain.load_state_dict(
-        {
-            key.replace(".layer.", "."): value
-            for key, value in before.items()
-            if ".down." not in key and ".up." not in key
-        }
+    plain.load_state_dict(before, strict=False)
+    assert torch.equal(network(inputs), plain(inputs)) and torch.equal(
+        network.generate(inputs, 2), plain.generate(inputs, 2)
     )
-    assert torch.equal(network(inputs), plain(inputs))
     training_step.run_training_step(zoo.trainer(tiny, network), zoo.batch(tiny))
     changed = {key for key, value in network.state_dict().items() if not torch.equal(value, before[key])}
     assert changed and all(".down." in key or ".up." in key for key in changed)

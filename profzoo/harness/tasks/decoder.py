@@ -91,20 +91,20 @@ class Experts(nn.Module):
         return torch.empty_like(slots).index_copy(0, order, slots), count
 
 
-class Adapted(nn.Module):
+class Adapted(nn.Linear):
     """A frozen linear layer with a trained addition of low rank (LoRA, Hu et al. 2021, arXiv:2106.09685)."""
 
     def __init__(self, layer: nn.Linear, rank: int) -> None:
-        """The addition is zero at first, and counts twice."""
-        super().__init__()
-        self.layer = layer
+        """The addition is zero at first, and counts twice; the weight is the layer's own."""
+        super().__init__(layer.in_features, layer.out_features, bias=False, device="meta")
+        self.weight = layer.weight
         self.down, self.up = linear(layer.in_features, rank), linear(rank, layer.out_features)
         nn.init.normal_(self.down.weight, std=1 / rank)
         nn.init.zeros_(self.up.weight)
 
     def forward(self, flow: Tensor) -> Tensor:
         """What both give."""
-        return self.layer(flow) + 2 * self.up(self.down(flow))
+        return super().forward(flow) + 2 * self.up(self.down(flow))
 
 
 class Block(nn.Module):
