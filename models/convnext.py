@@ -12,6 +12,7 @@ GROUPS = ("classification", "modern")
 SOURCE = "Liu et al. 2022, arXiv:2201.03545, section 2; parameters as torchvision counts them for 1000 classes"
 PARAMETERS = 28_589_128
 SHAPE = {"classes": 1000, "depths": [3, 3, 9, 3], "widths": [96, 192, 384, 768]}
+# As of vit.
 WORKLOADS = {
     "trimmed": {
         "train": {"batch": 8, "size": 224},

@@ -26,6 +26,7 @@ SHAPE = {
     "chosen": [3, 2, 1, 2, 6, 1, 1, 1, 1, 7, 3, 8, 1, 6, 9, 5, 1, 1, 1, 12, 100, 27, 10, 3, 1, 1],
     "most": 40_000_000,
 }  # fmt: skip
+# A GPU of 80 GB holds tables of at most two million rows, and what Adagrad keeps of them.
 WORKLOADS = {
     "trimmed": {
         "train": {"batch": 512, "most": 200_000},

@@ -14,6 +14,7 @@ SHAPE = {
     "vocabulary": 50_288, "hidden": 768, "layers": 24, "mixer": "space", "targets": 24, "outer": 64, "inner": 128,
     "chunk": 128, "tied": True,
 }  # fmt: skip
+# The reference is made for a GPU of 80 GB.
 WORKLOADS = {
     "trimmed": {
         "train": {"batch": 2, "tokens": 256, "generated": 16},

@@ -13,6 +13,7 @@ GROUPS = ("video", "transformer", "modern")
 SOURCE = "Liu et al. 2021, arXiv:2106.13230, section 3.3; parameters as torchvision counts them for 400 classes"
 PARAMETERS = 28_158_070
 SHAPE = {"classes": 400}
+# The reference has the frames and pixels of the paper.
 WORKLOADS = {
     "trimmed": {
         "train": {"batch": 2, "frames": 8, "size": 112},

@@ -14,6 +14,7 @@ GROUPS = ("classification", "transformer", "modern")
 SOURCE = "Dosovitskiy et al. 2020, arXiv:2010.11929, table 1; parameters as timm's results list them for 1000 classes"
 PARAMETERS = 86_567_656
 SHAPE = {"classes": 1000, "patch": 16, "hidden": 768, "layers": 12, "heads": 12}
+# The reference is made for a GPU of 80 GB.
 WORKLOADS = {
     "trimmed": {
         "train": {"batch": 8, "size": 224},

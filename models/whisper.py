@@ -82,7 +82,7 @@ class Block(nn.Module):
             for kept, new in zip(cache, pair, strict=True):
                 kept.index_copy_(2, at, new.to(kept.dtype))
             pair, seen = cache, torch.arange(cache[0].shape[2], device=flow.device) <= at[:, None]
-        flow = flow + self.inner(entered, pair, seen, causal=self.outer is not None and not cache)
+        flow = flow + self.inner(entered, pair, seen, causal=self.outer is not None and cache is None)
         if self.outer is not None and sound is not None:
             flow = flow + self.outer(self.norms[1](flow), sound)
         return flow + self.narrow(gelu(self.widen(self.norms[-1](flow))))
@@ -122,7 +122,8 @@ class Whisper(nn.Module):
         flow = self.hear(spectrogram).transpose(1, 2) + self.waves
         for block in self.encoder:
             flow = block(flow)
-        flow, blocks = self.norms[0](flow), list[Any](self.decoder)
+        flow = self.norms[0](flow)
+        blocks: list[Any] = list(self.decoder)
         return [block.outer.pair(flow) for block in blocks]
 
     def read(self, text: Tensor, sounds: Sequence[Cache], caches: Sequence[Cache] = (), place: int = 0) -> Tensor:

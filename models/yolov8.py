@@ -21,6 +21,7 @@ SOURCE = "Jocher et al. 2023, the release of Ultralytics YOLOv8; parameters as i
 PARAMETERS = 3_157_200
 DIFFERENCE = "the release counts the 16 distances whose mean a box is"
 SHAPE = {"classes": 80, "width": 16, "depth": 1, "boxes": 8, "least": 0.0, "overlap": 0.7, "most": 300}
+# The reference has the pixels of the release.
 WORKLOADS = {
     "trimmed": {
         "train": {"batch": 4, "size": 320},

@@ -31,6 +31,10 @@ def write(path: Path, **changes: str | None) -> Path:
 def test_the_zoo_declares_both_workloads_and_its_source() -> None:
     for model in registry.shipped_models().values():
         assert set(model.workloads) == {"trimmed", "reference"} and model.groups and model.source
+        assert (
+            model.groups[-1] in ("classic", "modern")
+            and len({"classic", "modern", *model.groups}) == len(model.groups) + 1
+        )
         assert all(workload[phase]["batch"] >= 1 for workload in model.workloads.values() for phase in settings.PHASES)
 
 
