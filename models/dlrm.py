@@ -29,8 +29,8 @@ SHAPE = {
 # A GPU of 80 GB holds tables of at most two million rows, and what Adagrad keeps of them.
 WORKLOADS = {
     "trimmed": {
-        "train": {"batch": 512, "most": 200_000},
-        "inference": {"batch": 512, "most": 200_000},
+        "train": {"batch": 128, "most": 200_000},
+        "inference": {"batch": 128, "most": 200_000},
     },
     "reference": {
         "train": {"batch": 8192, "most": 2_000_000},

@@ -70,15 +70,16 @@ class Block(nn.Module):
         self.norms = nn.ModuleList(nn.LayerNorm(hidden) for _ in range(3 if listens else 2))
         self.widen, self.narrow = nn.Linear(hidden, 4 * hidden), nn.Linear(4 * hidden, hidden)
 
-    def forward(self, flow: Tensor, sound: Cache | None = None, cache: Cache | None = None, place: int = 0) -> Tensor:
-        """What comes out for (batch, length, hidden).
+    def forward(
+        self, flow: Tensor, at: Tensor | None = None, sound: Cache | None = None, cache: Cache | None = None
+    ) -> Tensor:
+        """What comes out for (batch, length, hidden) at these places.
 
-        sound: keys and values of the sound; cache: those of all tokens, where a single new one has this place.
+        sound: keys and values of the sound; cache: those of all tokens, of which a single one is new.
         """
         entered = self.norms[0](flow)
         pair, seen = self.inner.pair(entered), None
-        if cache:
-            at = torch.arange(place, place + 1, device=flow.device)
+        if cache and at is not None:
             for kept, new in zip(cache, pair, strict=True):
                 kept.index_copy_(2, at, new.to(kept.dtype))
             pair, seen = cache, torch.arange(cache[0].shape[2], device=flow.device) <= at[:, None]
@@ -128,9 +129,10 @@ class Whisper(nn.Module):
 
     def read(self, text: Tensor, sounds: Sequence[Cache], caches: Sequence[Cache] = (), place: int = 0) -> Tensor:
         """Scores of tokens, which begin at this place."""
-        flow = self.words(text) + self.places(torch.arange(place, place + text.shape[1], device=text.device))
+        at = torch.arange(place, place + text.shape[1], device=text.device)
+        flow = self.words(text) + self.places(at)
         for index, block in enumerate(self.decoder):
-            flow = block(flow, sounds[index], caches[index] if caches else None, place)
+            flow = block(flow, at, sounds[index], caches[index] if caches else None)
         return linear(self.norms[1](flow), self.words.weight)
 
     def generate(self, spectrogram: Tensor, count: int) -> Tensor:

@@ -333,6 +333,20 @@ def test_caches_hold_what_later_tokens_need(name: str) -> None:
         torch.testing.assert_close(torch.cat(parts, dim=1), network.read(flow))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*zoo.DECODERS, "flux", "smolvlm", "whisper"])
+def test_blocks_compile_as_whole_graphs(name: str) -> None:
+    for phase in settings.PHASES:
+        tiny = zoo.cell(name, phase)
+        network, (inputs, _), model = zoo.network(tiny), zoo.batch(tiny), interface.load_functions(tiny["module"])
+        with torch.inference_mode():
+            expected = model.infer(network, inputs)
+            torch.compiler.reset()
+            for block in model.compiled(network):
+                block.compile(backend="eager", fullgraph=True)
+            torch.testing.assert_close(model.infer(network, inputs), expected)
+
+
 @pytest.mark.parametrize("corrected", [False, True])
 def test_a_recurrence_in_chunks_is_that_of_single_steps(corrected: bool) -> None:
     generator = torch.Generator().manual_seed(0)
