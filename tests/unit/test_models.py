@@ -172,7 +172,7 @@ def test_outputs_by_initial_weights_depend_on_the_input_and_fit_into_fp16(name: 
     assert 1e-3 < largest < 1e4 and (one - other).abs().max() > 1e-3 * largest
 
 
-@pytest.mark.parametrize("name", slow.only(zoo.LEARNING, "lstm", "srcnn", "qwen3next"))
+@pytest.mark.parametrize("name", slow.only(zoo.LEARNING, "lstm", "srcnn", "llama"))
 def test_training_learns_a_batch(name: str) -> None:
     """Its error becomes less than the least that an answer has which does not look at the input."""
     tiny, (steps, times), errors = zoo.cell(name), zoo.LEARNING[name], []
