@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from profzoo.harness.tasks import tokens
 from profzoo.harness.tasks.tokens import cross_entropy as loss
 
-GROUPS = ("language", "transformer")
+GROUPS = ("language", "transformer", "classic")
 SOURCE = "Devlin et al. 2018, arXiv:1810.04805, section 3; 110 M parameters as given there for the base size"
 PARAMETERS = 110_000_000
 DIFFERENCE = "110 M is rounded; the network has the head that fills in masked tokens, and no pooler"

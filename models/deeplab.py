@@ -14,7 +14,7 @@ from models.pspnet import stride_first
 from profzoo.harness.tasks.classification import shrink_blocks
 from profzoo.harness.tasks.segmentation import adapt, sample, thinned, with_auxiliary
 
-GROUPS = ("segmentation",)
+GROUPS = ("segmentation", "classic")
 SOURCE = "Chen et al. 2017, arXiv:1706.05587, figure 5; parameters as torchvision lists them, auxiliary head included"
 PARAMETERS = 42_004_074
 REFERENCE = {

@@ -21,7 +21,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss
 from profzoo.harness.tasks import images, restoration
 from profzoo.harness.tasks.adversarial import Features, frozen, learning, train_alone
 
-GROUPS = ("enhancement", "adversarial")
+GROUPS = ("enhancement", "adversarial", "classic")
 SOURCE = "Ignatov et al. 2017, arXiv:1704.02470, figure 4; parameters of the generator derived in the file"
 PARAMETERS = 401_475
 REFERENCE = {"parameters": 401_475, "operations": 523_952_455_680}

@@ -31,7 +31,7 @@ from profzoo.harness.tasks import tokens
 from profzoo.harness.tasks.tokens import cross_entropy as loss
 from profzoo.harness.tasks.tokens import note_token
 
-GROUPS = ("recurrent", "language")
+GROUPS = ("recurrent", "language", "classic")
 SOURCE = "Wu et al. 2016, arXiv:1609.08144, section 3 and figure 1; parameters derived in the file"
 PARAMETERS = 276_735_233
 REFERENCE = {

@@ -11,7 +11,7 @@ from profzoo.harness.tasks import tokens
 from profzoo.harness.tasks.tokens import cross_entropy as loss
 from profzoo.harness.tasks.tokens import note_token
 
-GROUPS = ("language", "transformer")
+GROUPS = ("language", "transformer", "classic")
 SOURCE = "Radford et al. 2019, Language Models are Unsupervised Multitask Learners, table 2; parameters of its release"
 PARAMETERS = 124_439_808
 SHAPE = {"vocabulary": 50_257, "positions": 1024, "hidden": 768, "layers": 12, "heads": 12, "dropout": 0.1}

@@ -22,7 +22,7 @@ from torch.nn.functional import adaptive_avg_pool2d, cross_entropy, interpolate,
 
 from profzoo.harness.tasks.segmentation import adapt, sample, thinned
 
-GROUPS = ("segmentation",)
+GROUPS = ("segmentation", "classic")
 SOURCE = "Zhao et al. 2018, arXiv:1704.08545, figures 2 and 3; parameters derived in the file"
 PARAMETERS = 6_707_321
 REFERENCE = {

@@ -9,7 +9,7 @@ from profzoo.harness.tasks.classification import scale_convolutions
 from profzoo.harness.tasks.classification import symmetric_adapt as adapt
 from profzoo.harness.tasks.classification import symmetric_sample as sample
 
-GROUPS = ("classification",)
+GROUPS = ("classification", "classic")
 SOURCE = (
     "Szegedy et al. 2015, arXiv:1512.00567, table 1; parameters as torchvision counts them for 1000 classes, the "
     "auxiliary classifier included"

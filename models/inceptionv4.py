@@ -11,7 +11,7 @@ from profzoo.harness.tasks.classification import scale_convolutions
 from profzoo.harness.tasks.classification import symmetric_adapt as adapt
 from profzoo.harness.tasks.classification import symmetric_sample as sample
 
-GROUPS = ("classification",)
+GROUPS = ("classification", "classic")
 SOURCE = "Szegedy et al. 2016, arXiv:1602.07261, figure 9; parameters as timm's results list them (42.68 M)"
 PARAMETERS = 42_680_000
 DIFFERENCE = "42.68 M is rounded"

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
-GROUPS = ("recurrent",)
+GROUPS = ("recurrent", "classic")
 SOURCE = (
     "Hochreiter and Schmidhuber 1997, with forget gates (Gers et al. 2000); word vectors of 300, and 64 units, as the "
     "sentiment classifier that AI Benchmark's workload goes back to, or that one's 1024; parameters derived in the file"

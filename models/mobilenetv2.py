@@ -7,7 +7,7 @@ from torchvision.models import mobilenet_v2
 
 from profzoo.harness.tasks.classification import adapt, sample, scale_convolutions
 
-GROUPS = ("classification",)
+GROUPS = ("classification", "classic")
 SOURCE = "Sandler et al. 2018, arXiv:1801.04381, table 2; parameters as torchvision counts them for 1000 classes"
 PARAMETERS = 3_504_872
 REFERENCE = {"parameters": 3_506_153, "operations": 30_077_555_200}

@@ -30,7 +30,7 @@ from torch.nn.functional import cross_entropy, mse_loss, pad
 
 from profzoo.harness.tasks import images
 
-GROUPS = ("generation", "recurrent")
+GROUPS = ("generation", "recurrent", "classic")
 SOURCE = "van den Oord et al. 2016, arXiv:1601.06759, sections 3.1 and 3.5, table 1; parameters derived in the file"
 PARAMETERS = 1_944_832
 REFERENCE = {"parameters": 48_867, "operations": 36_588_748_800}

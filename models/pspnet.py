@@ -17,7 +17,7 @@ from torchvision.models._utils import IntermediateLayerGetter
 
 from profzoo.harness.tasks.segmentation import adapt, sample, thinned, with_auxiliary
 
-GROUPS = ("segmentation",)
+GROUPS = ("segmentation", "classic")
 SOURCE = "Zhao et al. 2017, arXiv:1612.01105, figure 3; parameters derived in the file"
 PARAMETERS = 48_957_802
 REFERENCE = {

@@ -8,7 +8,7 @@ from torch import nn
 from models.resnetv2_50 import stride_last
 from profzoo.harness.tasks.classification import adapt, sample, shrink_blocks
 
-GROUPS = ("classification",)
+GROUPS = ("classification", "classic")
 SOURCE = "He et al. 2016, arXiv:1603.05027; parameters as Keras Applications lists ResNet152V2 for 1000 classes"
 PARAMETERS = 60_380_648
 DIFFERENCE = (

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from profzoo.harness.tasks.classification import adapt, sample
 
-GROUPS = ("classification",)
+GROUPS = ("classification", "classic")
 SOURCE = "He et al. 2016, arXiv:1603.05027; parameters as Keras Applications lists ResNet50V2 for 1000 classes"
 PARAMETERS = 25_613_800
 DIFFERENCE = (

@@ -32,7 +32,7 @@ from torch.nn.utils.parametrizations import spectral_norm
 from profzoo.harness.tasks import images, segmentation
 from profzoo.harness.tasks.adversarial import Features, frozen, learning, train_alone
 
-GROUPS = ("generation", "adversarial")
+GROUPS = ("generation", "adversarial", "classic")
 SOURCE = "Park et al. 2019, arXiv:1903.07291, appendix A; parameters of the generator derived in the file"
 PARAMETERS = 96_492_483
 REFERENCE = {

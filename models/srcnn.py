@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from profzoo.harness.tasks import images, restoration
 from profzoo.harness.tasks.restoration import loss
 
-GROUPS = ("super-resolution",)
+GROUPS = ("super-resolution", "classic")
 SOURCE = "Dong et al. 2015, arXiv:1501.00092, section 4.3.2; parameters as given there"
 PARAMETERS = 57_184
 DIFFERENCE = "the paper leaves 97 biases out"

@@ -23,7 +23,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss
 from profzoo.harness.tasks import images, restoration
 from profzoo.harness.tasks.adversarial import Features, frozen, learning, train_alone
 
-GROUPS = ("super-resolution", "adversarial")
+GROUPS = ("super-resolution", "adversarial", "classic")
 SOURCE = "Ledig et al. 2017, arXiv:1609.04802, figure 4; parameters of the generator derived in the file"
 PARAMETERS = 1_549_462
 REFERENCE = {"parameters": 1_562_755, "operations": 656_387_604_480}

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from profzoo.harness.tasks import images
 from profzoo.harness.tasks.segmentation import adapt, sample
 
-GROUPS = ("segmentation",)
+GROUPS = ("segmentation", "classic")
 SOURCE = "Ronneberger et al. 2015, arXiv:1505.04597, figure 1; parameters derived from it above"
 PARAMETERS = 31_030_658
 REFERENCE = {"parameters": 31_043_651, "operations": 1_541_624_823_808}

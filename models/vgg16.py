@@ -9,7 +9,7 @@ from torchvision.models import vgg16
 
 from profzoo.harness.tasks.classification import adapt, sample
 
-GROUPS = ("classification",)
+GROUPS = ("classification", "classic")
 SOURCE = "Simonyan and Zisserman 2014, arXiv:1409.1556, table 1 column D; parameters as torchvision counts them"
 PARAMETERS = 138_357_544
 REFERENCE = {"parameters": 138_357_544, "operations": 618_810_572_800}

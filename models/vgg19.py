@@ -15,7 +15,7 @@ from models import srcnn
 from models.vgg16 import optimizer
 from profzoo.harness.tasks import classification, images, restoration
 
-GROUPS = ("classification",)
+GROUPS = ("classification", "classic")
 SOURCE = "Simonyan and Zisserman 2014, arXiv:1409.1556, table 1 column E; parameters as torchvision counts them"
 PARAMETERS = 143_667_240
 REFERENCE = {"parameters": 668_227, "operations": 874_260_725_760}

@@ -14,6 +14,9 @@ from profzoo.harness.step import batches, step_loop, training_step
 CPU = torch.device("cpu")
 IMAGES = {"size": 64, "batch": 2, "classes": 10}
 TEXTS = {"vocabulary": 50, "hidden": 32, "layers": 3, "tokens": 8, "batch": 2}
+DECODERS = ("llama", "deepseekmoe", "deepseekv2", "qwen3next", "mamba2")
+EXPERTS = {"experts": 6, "expert": 16, "chosen": 2}
+DECODER = {**TEXTS, "heads": 4, "turned": 4, "generated": 5}
 TINY: dict[str, dict[str, Any]] = {
     "mobilenetv2": {**IMAGES, "batch": 4},
     "inceptionv3": {**IMAGES, "size": 75, "auxiliary": False},
@@ -36,6 +39,39 @@ TINY: dict[str, dict[str, Any]] = {
     "gnmt": {**TEXTS, "beams": 3},
     "bert": {**TEXTS, "heads": 2},
     "gpt": {**TEXTS, "heads": 2, "generated": 5},
+    "llama": {**DECODER, "groups": 2, "width": 8, "feed": 64},
+    "deepseekmoe": {**DECODER, **EXPERTS, "groups": 4, "width": 8, "feed": 64},
+    "deepseekv2": {**DECODER, **EXPERTS, "plain": 8, "width": 8, "rank": 16, "feed": 64},
+    "qwen3next": {
+        **{**DECODER, **EXPERTS, "layers": 4, "groups": 2, "width": 8},
+        **{"sources": 2, "targets": 4, "inner": 8, "outer": 8},
+    },
+    "whisper": {**TEXTS, "heads": 2, "bands": 4, "frames": 12, "generated": 5},
+    "smolvlm": {
+        **{**DECODER, "groups": 2, "width": 8, "feed": 64, "size": 64, "joined": 2},
+        **{"wide": 16, "deep": 1, "eyes": 2},
+    },
+    "vit": {**IMAGES, "hidden": 32, "layers": 2, "heads": 2},
+    "convnext": {**IMAGES, "depths": [1, 1, 1, 1], "widths": [8, 16, 24, 32]},
+    "videoswin": {"frames": 2, "size": 32, "batch": 2, "classes": 10},
+    "flux": {
+        **{"size": 64, "batch": 2, "channels": 4, "tokens": 3, "text": 8, "vector": 6, "steps": 2},
+        **{"hidden": 32, "heads": 2, "double": 1, "single": 1, "axes": [4, 6, 6]},
+    },
+    "stablediffusion": {
+        **{"size": 64, "batch": 2, "width": 32, "widths": [1, 2], "heads": 2, "text": 8, "tokens": 3},
+        **{"steps": 2},
+    },
+    "dlrm": {
+        **{"batch": 4, "features": 8, "bottom": [8], "top": [8], "rank": 4, "rows": [9, 5, 3], "chosen": [2, 1, 3]},
+        **{"most": 6},
+    },
+    "rgat": {
+        **{"batch": 2, "vertices": 12, "edges": 20, "features": 8, "hidden": 16, "heads": 2, "relations": 2},
+        **{"classes": 5},
+    },
+    "yolov8": {"batch": 2, "size": 64, "classes": 5, "width": 8, "boxes": 2, "most": 30},
+    "mamba2": {**TEXTS, "targets": 4, "outer": 16, "inner": 8, "chunk": 3, "generated": 5},
 }
 # Of every task the models that learn a batch within seconds: in how many steps, and how many times their own rate they
 # take for that in so few. Of adversarial ones dped, whose discriminator trains beside it.
@@ -44,7 +80,13 @@ LEARNING: dict[str, tuple[int, float]] = {
     "gnmt": (30, 4),
     "pixelrnn": (60, 10),
     "bert": (40, 30),
-    "gpt": (40, 10),
+    **dict.fromkeys(("gpt", *DECODERS), (40, 10)),
+    "whisper": (40, 10),
+    "smolvlm": (40, 10),
+    "vit": (20, 10),
+    "convnext": (20, 10),
+    "videoswin": (10, 4),
+    "rgat": (40, 10),
 }
 OUTPUTS = {
     **{name: (2, 10) for name, shape in TINY.items() if shape.get("classes") == 10},
@@ -61,7 +103,12 @@ OUTPUTS = {
     "lstm": (4, 2),
     "gnmt": (2, 8),
     "bert": (2, 8, 50),
-    "gpt": (2, 5),
+    **dict.fromkeys(("gpt", "whisper", "smolvlm", *DECODERS), (2, 5)),
+    "flux": (2, 4, 8, 8),
+    "stablediffusion": (2, 4, 8, 8),
+    "dlrm": (4, 1),
+    "rgat": (2, 12, 5),
+    "yolov8": (2, 30, 6),
 }
 
 

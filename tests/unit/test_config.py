@@ -75,9 +75,9 @@ def test_normalise_is_idempotent_and_leaves_its_input_alone(given: dict) -> None
     ("models", "chosen"),
     [
         ("all", sorted(registry.shipped_models())),
-        ("recurrent,lstm", ["gnmt", "lstm", "pixelrnn"]),
+        ("recurrent,lstm", ["gnmt", "lstm", "mamba2", "pixelrnn", "qwen3next"]),
         (["unet", "segmentation"], ["unet", "deeplab", "icnet", "pspnet"]),
-        ("transformer@bf16,bert", ["bert@bf16", "gpt@bf16", "bert"]),
+        ("super-resolution@bf16,srgan", ["srcnn@bf16", "srgan@bf16", "srgan"]),
         ({"unet": {"batch": 1}}, ["unet"]),
     ],
 )

@@ -7,21 +7,23 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
+from torchvision.ops import box_iou
 
-from models import bert, gnmt, inceptionv3, lstm
+from models import bert, gnmt, inceptionv3, lstm, whisper
 from profzoo import run
 from profzoo.cell import registry, settings
 from profzoo.config import configuration as config
 from profzoo.harness import interface
 from profzoo.harness.step import batches, training_step
-from profzoo.harness.tasks import adversarial, images
+from profzoo.harness.tasks import adversarial, decoder, images, mixers
 from tests import slow, zoo
 
 ZOO = sorted(registry.shipped_models())
 
 
 # Of these a test of all models runs each time: a convolution, a recurrence, an attention.
-FEW = ("bert", "lstm", "mobilenetv2")
+FEW = ("bert", "lstm", "mobilenetv2", "qwen3next")
 
 
 # Networks with batch norm whose initial weights need a scale of their own.
@@ -37,6 +39,14 @@ SIZES = {"batch", "size", "height", "width", "tokens", "sequence_length", "class
 
 # Sizes that heads and strides of AI Benchmark's networks need.
 LARGER = {"inceptionv3": 299, "inceptionv4": 299, "inceptionresnetv2": 299, "spade": 128}
+
+
+# Models that look at values to know the sizes of what follows, which torch's meta device does not have.
+COUNTED = ("yolov8",)
+
+
+# Models whose outputs are choices of words.
+WORDS = ("gnmt", "gpt", "whisper", "smolvlm", *zoo.DECODERS)
 
 
 # What an answer may leave of the error that the best one without a look at the input has.
@@ -66,6 +76,7 @@ EXTRA = {
     "inceptionresnetv2": 30_272 - 2 * 30_272,
     # 42.68 M is rounded.
     "inceptionv4": 42_679_816 - 42_680_000,
+    "yolov8": -16,
     "resnetv2_50": -keras_resnet((3, 4, 6, 3)),
     "resnetv2_152": -keras_resnet((3, 8, 36, 3)),
     # Biases of 64, 32 and 1 maps.
@@ -83,6 +94,68 @@ def test_parameter_count_is_the_published_one(name: str) -> None:
     assert counted == model.parameters + EXTRA.get(name, 0) and bool(model.difference) == (name in EXTRA)
 
 
+# Parameters of the network of a model's SHAPE, which trimmed workloads of these models make smaller.
+PUBLISHED = {
+    "llama": 1_235_814_400,
+    "deepseekmoe": 16_375_728_128,
+    "deepseekv2": 15_706_484_224,
+    "qwen3next": 79_674_391_296,
+    "flux": 11_891_178_560,
+    "stablediffusion": 859_520_964,
+    # The rows of all tables, of 128 features each, and the layers of the trimmed network.
+    "dlrm": 204_184_588 * 128 + 16_044_545,
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_models_scaled_to_one_gpu_have_the_published_count_at_the_published_size(name: str) -> None:
+    model = registry.shipped_models()[name]
+    with torch.device("meta"):
+        network = interface.load_functions(model.module).build(
+            SimpleNamespace(**model.workloads["trimmed"]["train"] | model.shape)
+        )
+    assert sum(p.numel() for p in network.parameters()) == PUBLISHED[name]
+
+
+# Floating-point operations of one sample's forward pass, in 1e9, at further shapes; multiplying and adding are two.
+OPERATIONS = {
+    # As torchvision lists them.
+    "vit": (2 * 17.564, {}),
+    "convnext": (2 * 4.456, {}),
+    "videoswin": (2 * 43.882, {"frames": 16, "size": 224}),
+    # As the release says.
+    "yolov8": (8.7, {"size": 640}),
+    # Two of each parameter for each token, as the head is the embedding; and attention.
+    "llama": (2 * 256 * 308_824_064e-9 + 4 * 256**2 * 2048 * 4e-9, {}),
+    # Without the embedding; each of 16 experts has 192 rows, twice the mean.
+    "deepseekmoe": (
+        2 * 256 * (215_966_720 - 32_000 * 1024 - 3 * 16 * 3 * 1024 * 704) * 1e-9
+        + 2 * 3 * 16 * 192 * 3 * 1024 * 704 * 1e-9
+        + 4 * 256**2 * 1024 * 4e-9,
+        {},
+    ),
+    # Of the recurrence, products of queries and keys, with new values, and with the state to and fro, by 24 heads.
+    "mamba2": (
+        2 * 256 * 128_989_632e-9 + 24 * 256 * (2 * 128 * 128 + 24 * (2 * 128 * 64 + 4 * 128 * 64)) * 1e-9,
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", slow.only(OPERATIONS, "convnext", "deepseekmoe"))
+def test_operations_are_the_published_or_derived_ones(name: str) -> None:
+    model, (expected, more) = registry.shipped_models()[name], OPERATIONS[name]
+    functions = interface.load_functions(model.module)
+    shape = SimpleNamespace(**model.shape | model.workloads["trimmed"]["train"] | more)
+    sample = functions.sample(shape, torch.Generator().manual_seed(0))
+    inputs, _ = batches.move_to_device(
+        torch.utils.data.default_collate([sample]), torch.device("meta"), torch.contiguous_format
+    )
+    with torch.device("meta"), FlopCounterMode(display=False) as counter:
+        functions.build(shape)(inputs)
+    assert counter.get_total_flops() == pytest.approx(1e9 * expected, rel=0.01)
+
+
 @pytest.mark.parametrize("name", slow.only(ZOO, *FEW))
 def test_inference_gives_the_same_output_of_the_right_shape_and_learns_nothing(name: str) -> None:
     tiny = zoo.cell(name, "inference")
@@ -96,8 +169,7 @@ def test_inference_gives_the_same_output_of_the_right_shape_and_learns_nothing(n
     assert all(torch.equal(value, before[key]) for key, value in network.state_dict().items())
 
 
-# Of the models whose outputs are no choices of words.
-@pytest.mark.parametrize("name", slow.only([name for name in ZOO if name not in ("gnmt", "gpt")], *FEW, *SCALED))
+@pytest.mark.parametrize("name", slow.only([name for name in ZOO if name not in WORDS], *FEW[:3], *SCALED))
 def test_outputs_by_initial_weights_depend_on_the_input_and_fit_into_fp16(name: str) -> None:
     """Batch norm that has seen no data keeps no sizes of values."""
     tiny = zoo.cell(name, "inference", batch=2)
@@ -108,7 +180,7 @@ def test_outputs_by_initial_weights_depend_on_the_input_and_fit_into_fp16(name: 
     assert 1e-3 < largest < 1e4 and (one - other).abs().max() > 1e-3 * largest
 
 
-@pytest.mark.parametrize("name", slow.only(zoo.LEARNING, "lstm", "srcnn"))
+@pytest.mark.parametrize("name", slow.only(zoo.LEARNING, "lstm", "srcnn", "llama"))
 def test_training_learns_a_batch(name: str) -> None:
     """Its error becomes less than the least that an answer has which does not look at the input."""
     tiny, (steps, times), errors = zoo.cell(name), zoo.LEARNING[name], []
@@ -121,6 +193,30 @@ def test_training_learns_a_batch(name: str) -> None:
         if index >= steps - 4:
             errors.append(zoo.error(trainer, batch))
     assert min(errors) < LEARNT * zoo.blind_error(trainer, batch)
+
+
+@pytest.mark.parametrize("name", slow.only(["dlrm", "flux", "stablediffusion"], "dlrm", "flux"))
+def test_training_lowers_the_loss_of_a_batch(name: str) -> None:
+    """Of models whose targets have no best answer without a look at the input that is easily known."""
+    tiny = zoo.cell(name)
+    batch, trainer = zoo.batch(tiny), zoo.trainer(tiny, zoo.network(tiny))
+    for optimizer in trainer.optimizers:
+        optimizer.param_groups[0]["lr"] *= 4
+    losses = [training_step.run_training_step(trainer, batch).item() for _ in range(20)]
+    assert losses[-1] < LEARNT * losses[0]
+
+
+@pytest.mark.slow
+def test_a_detector_learns_to_find_the_boxes_of_a_batch() -> None:
+    tiny = zoo.cell("yolov8", width=4)
+    network, (pixels, _) = zoo.network(tiny), zoo.batch(tiny)
+    boxes, trainer = torch.tensor([[[16.0, 16, 48, 48, 3]], [[8, 20, 50, 60, 1]]]), zoo.trainer(tiny, network)
+    trainer.optimizers[0].param_groups[0]["lr"] *= 3
+    for _ in range(30):
+        training_step.run_training_step(trainer, (pixels, boxes))
+    with torch.no_grad():
+        for found, (expected,) in zip(network.detect(pixels), boxes, strict=True):
+            assert found[0, 5] == expected[4] and box_iou(found[:1, :4], expected[None, :4]) > 0.7
 
 
 @pytest.mark.slow
@@ -167,7 +263,9 @@ def test_every_workload_has_shapes_that_the_model_takes(name: str, workload: str
         inputs, target = batches.move_to_device(collate([sample] * cell["batch"]), meta, torch.contiguous_format)
         with meta:
             network = model.build(shape).train(phase == "train")
-            if phase == "inference":
+            if name in COUNTED:
+                assert {len(part) for part in network(inputs)[:2]} == {cell["batch"]}
+            elif phase == "inference":
                 assert len(model.infer(network, inputs)) == cell["batch"]
             elif model.training_step is None:
                 assert model.loss(network(inputs), target).shape == ()
@@ -281,13 +379,103 @@ def test_padding_changes_no_scores_of_bert_and_15_percent_of_a_text_are_to_be_to
     assert (told[asked] != bert.PADDING).all()
 
 
-def test_generating_from_caches_gives_what_reading_it_all_again_gives() -> None:
-    network = zoo.network(zoo.cell("gpt", "inference"))
-    text = prompt = torch.randint(50, (2, 6))
+@pytest.mark.parametrize("name", ["gpt", "whisper", "smolvlm"])
+def test_generating_from_caches_gives_what_reading_it_all_again_gives(name: str) -> None:
+    tiny = zoo.cell(name, "inference")
+    network, (inputs, _) = zoo.network(tiny), zoo.batch(tiny)
+    # An image or a sound comes with the text, and a text of a sound begins with one token.
+    before, text = ([], inputs) if name == "gpt" else (inputs[:1], inputs[1])
+    text = torch.full((2, 1), whisper.START) if name == "whisper" else text
+    asked = before[0] if name == "whisper" else inputs
     with torch.inference_mode():
+        # So large that tokens differ.
+        for weight in network.parameters():
+            weight.mul_(5 if weight.dim() == 2 else 1)
         for _ in range(4):
-            text = torch.cat((text, network(text)[:, -1:].argmax(-1)), dim=1)
-        assert torch.equal(network.generate(prompt, 4), text[:, 6:])
+            text = torch.cat((text, network((*before, text) if before else text)[:, -1:].argmax(-1)), dim=1)
+        assert torch.equal(network.generate(asked, 4), text[:, -4:])
+
+
+@pytest.mark.parametrize("name", zoo.DECODERS)
+def test_caches_hold_what_later_tokens_need(name: str) -> None:
+    """Hidden states of tokens that come one at a time are those of the whole text, in double precision."""
+    # Nothing exceeds what the experts take.
+    network = zoo.network(zoo.cell(name, "inference")).double()
+    for module in network.modules():
+        if isinstance(module, decoder.Experts):
+            module.reach = len(module.inner)
+    with torch.inference_mode():
+        for weight in network.parameters():
+            weight.mul_(5 if weight.dim() > 1 else 1)
+        flow, caches = network.words(torch.randint(50, (2, 11))), network.caches(2, 11)
+        parts = [network.read(flow[:, :6], caches), *(network.read(flow[:, [at]], caches, at) for at in range(6, 11))]
+        torch.testing.assert_close(torch.cat(parts, dim=1), network.read(flow))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*zoo.DECODERS, "flux", "smolvlm", "whisper"])
+def test_blocks_compile_as_whole_graphs(name: str) -> None:
+    for phase in settings.PHASES:
+        tiny = zoo.cell(name, phase)
+        network, (inputs, _), model = zoo.network(tiny), zoo.batch(tiny), interface.load_functions(tiny["module"])
+        with torch.inference_mode():
+            expected = model.infer(network, inputs)
+            torch.compiler.reset()
+            for block in model.compiled(network):
+                block.compile(backend="eager", fullgraph=True)
+            torch.testing.assert_close(model.infer(network, inputs), expected)
+
+
+@pytest.mark.parametrize("corrected", [False, True])
+def test_a_recurrence_in_chunks_is_that_of_single_steps(corrected: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(2, 3, 11, size, generator=generator).double() for size in (4, 4, 5))
+    decay, strength, state = (
+        torch.rand(size, generator=generator).double() for size in ((2, 3, 11), (2, 3, 11), (2, 3, 4, 5))
+    )
+    key, expected, kept = torch.nn.functional.normalize(key, dim=-1), [], state.clone()
+    found = mixers.scan(query, key, value, -decay, strength if corrected else None, kept, chunk=4)
+    for at in range(11):
+        state = (-decay[:, :, at, None, None]).exp() * state
+        new = value[:, :, at]
+        if corrected:
+            new = strength[:, :, at, None] * (new - torch.einsum("bhi,bhio->bho", key[:, :, at], state))
+        state = state + key[:, :, at, :, None] * new[:, :, None]
+        expected.append(torch.einsum("bhi,bhio->bho", query[:, :, at], state))
+    torch.testing.assert_close(found, torch.stack(expected, dim=2))
+    torch.testing.assert_close(kept, state)
+
+
+def test_experts_give_each_token_the_sum_of_those_it_chose() -> None:
+    shape = {"hidden": 8, "experts": 5, "expert": 6, "chosen": 2, "shared": 1, "shared_gate": False, "reach": 5.0}
+    experts, flow = decoder.Experts(SimpleNamespace(**shape)), torch.randn(2, 20, 8)
+    weights, choice = experts.route(flow).softmax(-1).topk(2)
+    expected = experts.shared(flow)
+    for one in range(5):
+        gate, wide = (flow @ experts.inner[one]).chunk(2, dim=-1)
+        share = (weights * (choice == one)).sum(-1, keepdim=True) / weights.sum(-1, keepdim=True)
+        expected = expected + share * ((torch.nn.functional.silu(gate) * wide) @ experts.outer[one])
+    torch.testing.assert_close(experts(flow), expected)
+    # Of forty tokens that all choose the same two experts, each takes its sixteen at least.
+    experts.reach, experts.shared = 0.1, None
+    experts.route.weight.data.zero_()
+    assert [bool(row.any()) for row in experts(flow).flatten(0, 1)] == [True] * 16 + [False] * 24
+
+
+def test_adapters_start_without_effect_and_alone_are_trained() -> None:
+    tiny = zoo.cell("llama", lora=4)
+    network, (inputs, _) = zoo.network(tiny), zoo.batch(tiny)
+    trained = sum(p.numel() for p in network.parameters() if p.requires_grad)
+    # Queries, outputs, keys, values and three layers of the feed-forward network, in three layers.
+    assert trained == 3 * 4 * (2 * (32 + 32) + 2 * (32 + 16) + 3 * (32 + 64))
+    plain, before = zoo.network(zoo.cell("llama")), {key: value.clone() for key, value in network.state_dict().items()}
+    plain.load_state_dict(before, strict=False)
+    assert torch.equal(network(inputs), plain(inputs)) and torch.equal(
+        network.generate(inputs, 2), plain.generate(inputs, 2)
+    )
+    training_step.run_training_step(zoo.trainer(tiny, network), zoo.batch(tiny))
+    changed = {key for key, value in network.state_dict().items() if not torch.equal(value, before[key])}
+    assert changed and all(".down." in key or ".up." in key for key in changed)
 
 
 def test_a_cell_end_to_end(tmp_path: Path) -> None:

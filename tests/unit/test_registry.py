@@ -32,7 +32,12 @@ def test_the_zoo_declares_both_workloads_and_its_source() -> None:
     further = {"large": 0, "single": 0}
     for model in registry.shipped_models().values():
         assert {"trimmed", "reference"} <= set(model.workloads) and model.groups and model.source
+        assert (
+            model.groups[-1] in ("classic", "modern")
+            and len({"classic", "modern", *model.groups}) == len(model.groups) + 1
+        )
         for name, workload in model.workloads.items():
+            assert all(phase["batch"] >= 1 for phase in workload.values())
             assert set(workload) == ({"inference"} if name in further else set(settings.PHASES))
             if name in further:
                 further[name] += 1

@@ -72,7 +72,7 @@ def test_nothing_to_be_done_is_said_and_snakemakes_own_messages_to_whoever_wants
 
 
 def test_a_dry_run_of_the_zoo_fits_a_screen(untouched: Project) -> None:
-    printed = untouched.snakemake("all", "-n", "--config", "models=all", "tool=ncu,nsys,torch").stdout.splitlines()
+    printed = untouched.snakemake("all", "-n", "--config", "models=classic", "tool=ncu,nsys,torch").stdout.splitlines()
     assert re.match(r"42 cells, 3 tools: about .* on this CPU, estimated from other machines$", printed[0])
     assert len(printed) < SCREEN
     for what in ("time", "ncu launch", "nsys", "torch", "exports", "tables", "figures", "pages"):

@@ -1,0 +1,38 @@
+"""Vision Transformer ViT-B/16: patches of 16 pixels are the tokens of twelve blocks, as timm keeps it."""
+
+from collections.abc import Iterable
+from types import SimpleNamespace
+
+import torch
+from timm.models.vision_transformer import VisionTransformer
+from torch import nn
+
+from profzoo.harness.tasks.classification import symmetric_adapt as adapt
+from profzoo.harness.tasks.classification import symmetric_sample as sample
+
+GROUPS = ("classification", "transformer", "modern")
+SOURCE = "Dosovitskiy et al. 2020, arXiv:2010.11929, table 1; parameters as timm's results list them for 1000 classes"
+PARAMETERS = 86_567_656
+SHAPE = {"classes": 1000, "patch": 16, "hidden": 768, "layers": 12, "heads": 12}
+# The reference is made for a GPU of 80 GB.
+WORKLOADS = {
+    "trimmed": {
+        "train": {"batch": 8, "size": 224},
+        "inference": {"batch": 8, "size": 224},
+    },
+    "reference": {
+        "train": {"batch": 128, "size": 224},
+        "inference": {"batch": 128, "size": 224},
+    },
+}
+
+
+def build(shape: SimpleNamespace) -> nn.Module:
+    """Build the network with random weights."""
+    sizes = {"embed_dim": shape.hidden, "depth": shape.layers, "num_heads": shape.heads}
+    return VisionTransformer(shape.size, shape.patch, num_classes=shape.classes, **sizes)
+
+
+def optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    """Adam with weight decay, as is usual for transformers of images (Touvron et al. 2020, arXiv:2012.12877)."""
+    return torch.optim.AdamW(parameters, lr=5e-4, weight_decay=0.05)
