@@ -42,6 +42,8 @@ PART_COLOURS = {
     "data": "#dcc48e",
     "transfer": STEP_COLOURS["transfer"],
     "forward": "#a9cfe8",
+    "prefill": "#7fb8a4",
+    "decode": "#cfe3a3",
     "loss": "#e6c6d9",
     "backward": "#4a7fb0",
     "recompute": "#9a7fb5",
