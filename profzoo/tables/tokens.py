@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -28,10 +29,13 @@ from profzoo.tools.time.tables import REPEATED, read_token_times
 from profzoo.tools.time.tables import TABLE as STEPS
 from profzoo.tools.torch import owners
 
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import Sidecar
+
 # What a launch is there for: work that a token needs, bytes that it does not, little work, the choice of the token, or
 # a result that the host waits for.
 PRODUCTS, TRAFFIC, SMALL, SAMPLING, WAITS = "products", "extra traffic", "small kernels", "sampling", "waits"
-UNEXPLAINED = "unexplained"
+UNEXPLAINED, BELOW = "unexplained", "kernels below the roof"
 FLOOR = ("weights_ns", "cache_ns", "activations_ns")
 HOST = "host_ns"
 PARTS = (*FLOOR, "arithmetic_ns", "excess_ns", "gap_ns", HOST)
@@ -62,8 +66,8 @@ TABLE = Table(
             TEXT, "`prefill`: all up to the first token, per step; `decode`: each further token.", tool="torch"),
         **shared("module"),
         "kind": Column(
-            TEXT, "What launches are there for: `products` (and attention); `extra traffic` of what only moves or "
-            "rewrites values; `small kernels`; `sampling`; `waits` of the host for a result; `unexplained` rest."),
+            TEXT, "What launches do: `products` and attention, `extra traffic` of values that need not move, `small "
+            "kernels`, `sampling`, `waits` of the host for a result; or the rest, `unexplained`."),
         "operators": Column(TEXT, "Operators with most of the time.", tool="torch"),
         "launches": Column(AMOUNT, "Launches per token.", "count", "torch"),
         "ns": Column(NUMBER, "Time per token without a profiler; all rows of a range add up to it.", "ns", clock=GPU),
@@ -90,6 +94,18 @@ TABLE = Table(
     key=KEY,
     holds=_adds_up,
 )  # fmt: skip
+# Of the table of cells, where any generates.
+OF_CELL = {
+    "context": Column(AMOUNT.or_missing, "Tokens of the prompt.", "count"),
+    "generated": Column(AMOUNT.or_missing, "Tokens that a step generates for each sample.", "count", "time"),
+    "first_token_ns": Column(AMOUNT.or_missing, "Mean time to the first token.", "ns", "time", GPU),
+    "token_ns": Column(AMOUNT.or_missing, "Mean time of each further token.", "ns", "time", GPU),
+    "tokens_per_s": Column(
+        AMOUNT.or_missing, "Tokens per second of all samples of the batch, with the reading of the prompt.", "1/s",
+        "time", GPU),
+    "user_tokens_per_s": Column(
+        AMOUNT.or_missing, "Tokens per second of one sample, after its first token.", "1/s", "time", GPU),
+}  # fmt: skip
 SUMS = ["launches", "traced_ns", *PARTS, *BYTES]
 
 
@@ -125,6 +141,25 @@ def measure_tokens(steps: pd.DataFrame) -> Measured | None:
     return Measured(
         float(times[:, 0].mean()), float(np.nanmean(times[:, 1:])), round((~np.isnan(times)).sum(1).mean() - 1)
     )
+
+
+def describe_tokens(steps: pd.DataFrame, facts: "Sidecar") -> dict[str, float]:
+    """Return the columns of the table of cells on tokens; none of a cell that generates none.
+
+    steps: rows of time.csv. facts: their sidecar, of which shape and batch are used.
+    """
+    found = measure_tokens(steps)
+    if found is None:
+        return {}
+    all_ns, prompt = found.first_ns + found.further * found.further_ns, facts["cell"].get("shape", {}).get("tokens")
+    return {
+        **({"context": prompt} if prompt else {}),
+        "generated": 1 + found.further,
+        "first_token_ns": found.first_ns,
+        "token_ns": found.further_ns,
+        "tokens_per_s": 1e9 * (1 + found.further) * (facts["batch"] or np.nan) / all_ns,
+        "user_tokens_per_s": 1e9 / found.further_ns,
+    }
 
 
 def divide_tokens(launches: pd.DataFrame, measured: Measured, roofs: Roofs) -> pd.DataFrame:
@@ -262,6 +297,23 @@ def _scale_idle(rows: pd.DataFrame, measured: float) -> pd.DataFrame:
     return rows
 
 
+def list_parts(rows: pd.DataFrame) -> pd.Series:
+    """Return the ns per token by part, which add up to the measured time. rows: of TABLE, of one cell and range."""
+    kinds = rows["kind"]
+    waits, rest = kinds == WAITS, kinds == UNEXPLAINED
+    excess = rows.groupby("kind")["excess_ns"].sum().reindex([PRODUCTS, TRAFFIC, SMALL, SAMPLING], fill_value=0.0)
+    return pd.Series(
+        {
+            **{name.removesuffix("_ns"): rows[name].sum() for name in (*FLOOR, "arithmetic_ns")},
+            **excess.rename({PRODUCTS: BELOW}),
+            WAITS: rows.loc[waits, ["excess_ns", HOST]].to_numpy().sum(),
+            "gaps between launches": rows["gap_ns"].sum(),
+            "host": rows.loc[~waits & ~rest, HOST].sum(),
+            UNEXPLAINED: rows.loc[rest, "ns"].sum(),
+        }
+    )
+
+
 def rank_causes(rows: pd.DataFrame) -> pd.Series:
     """Return the ns per token above the floor by cause, the largest first.
 
@@ -269,7 +321,7 @@ def rank_causes(rows: pd.DataFrame) -> pd.Series:
     """
     apart = rows["kind"] == PRODUCTS
     causes = rows[~apart].groupby("kind")["ns"].sum()
-    causes["kernels below the roof"] = rows.loc[apart, "excess_ns"].sum()
+    causes[BELOW] = rows.loc[apart, "excess_ns"].sum()
     causes["arithmetic"] = rows.loc[apart, "arithmetic_ns"].sum()
     causes["gaps before products"] = rows.loc[apart, ["gap_ns", "host_ns"]].to_numpy().sum()
     return causes.sort_values(ascending=False, kind="stable")

@@ -4,22 +4,27 @@ import json
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from profzoo.cell import settings
 from profzoo.config.configuration import normalise_config
+from profzoo.figures.tokens import draw
 from profzoo.harness.observers import recorders
 from profzoo.io.csv_tables import read
 from profzoo.io.scripts import write_csv
 from profzoo.range_names import DECODE, PREFILL
+from profzoo.report.cell_section import describe_tokens
 from profzoo.tables import tokens
-from profzoo.tools.torch import owners
+from profzoo.tools.torch import activity, owners
 from profzoo.tools.torch.trace import read_trace
 from tests import zoo
+from tests.gpu.programs import decoder
 from tests.unit.test_recorders import CPU, run
 from tests.unit.test_torch_trace import Event, called, part, ran, span
 
@@ -176,3 +181,51 @@ def test_a_step_that_generates_has_a_range_up_to_the_first_token_and_one_behind(
         assert products["range"].to_list() == products["direction"].to_list() == [PREFILL] + [DECODE] * 4
     # Ranges follow one another.
     assert all(a <= b for a, b in pairwise(table.loc[table["range"] == PREFILL, "start_ns"]))
+
+
+def test_ranges_of_a_cpu_add_up_to_its_steps() -> None:
+    """Although prefill and decode lie within the forward pass."""
+    times = {"step": 100, "forward": 80, PREFILL: 30, DECODE: 49, "data": 5}
+    table = pd.DataFrame({"kind": "range", "name": times.keys(), "cpu_ns": times.values()})
+    _, ranges = activity.summarise_ranges(table, {"device_type": "cpu"})
+    assert {name: ns for name, (ns, _) in ranges.items()} == {
+        "forward": 1, PREFILL: 30, DECODE: 49, "data": 5, "other": 15,
+    }  # fmt: skip
+
+
+def test_the_page_names_the_floor_and_the_causes_above_it(tmp_path: Path) -> None:
+    token = PLANTED[tokens.TRAFFIC][0]
+    rows = divide(tmp_path, token, wall_ns(token))
+    cell = pd.Series({"tokens_per_s": 79_000.0, "user_tokens_per_s": 9_900.0})
+    said = describe_tokens(rows, cell)
+    assert "each further one 102 µs: 9,900 tokens per second for each sample, 79,000 in all." in said["says"]
+    assert "with a cache of 256 kB. Above that: extra traffic 80.5 µs (cat in blocks.*); " in said["says"]
+    parts = tokens.list_parts(rows[rows["range"] == DECODE])
+    assert parts.sum() == pytest.approx(wall_ns(token), rel=1e-6) and parts[tokens.TRAFFIC] == 80_000
+    assert [row[0] for row in said["parts"]] == [name for name, ns in parts.items() if ns]
+    assert said["layers"][0][:4] == ["blocks.*", tokens.TRAFFIC, "cat", "1"]
+
+
+def test_a_sweep_is_drawn_with_a_line_for_each_context() -> None:
+    sizes = [(batch, context) for context in (1024, 8192) for batch in (1, 8)]
+    rows = [{"model": f"gpt@bf16+batch{batch}+context{context}", "phase": "inference", "batch": batch,
+             "context": context, "token_ns": 1e6 * batch**0.5, "tokens_per_s": 1e3 * batch**0.5}
+            for batch, context in sizes]  # fmt: skip
+    figure = draw(pd.DataFrame([*rows, {"model": "lstm", "phase": "train", "batch": 3}]))
+    texts = [one.get_text() for one in figure.axes[0].get_legend().get_texts()]
+    assert texts == ["gpt@bf16, context 1,024", "gpt@bf16, context 8,192"]
+    assert [line.get_xdata().tolist() for line in figure.axes[0].lines] == [[1, 8**0.5]] * 2
+    assert draw(pd.DataFrame({"model": ["lstm"], "phase": ["train"]})).axes[0].lines[:] == []
+
+
+def test_planted_decoders_generate_the_same_tokens() -> None:
+    """In fp32, where the order in which norms add up chooses no other token."""
+    sizes = {**decoder.SHAPE, "vocabulary": 50, "hidden": 32, "layers": 2, "heads": 4, "generated": 5, "tokens": 7}
+    made = []
+    for planted in ({}, {"copies": True}, {"pieces": True}, {"waits": True}):
+        network = decoder.build(SimpleNamespace(**{**sizes, **planted})).float()
+        dice = torch.Generator().manual_seed(3)
+        for weight in network.parameters():
+            weight.data = 0.2 * torch.randn(weight.shape, generator=dice)
+        made.append(decoder.infer(network, torch.arange(14).view(2, 7)).tolist())
+    assert len({*made[0][0]}) > 1 and made[1:] == made[:1] * 3
