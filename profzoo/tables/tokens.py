@@ -206,8 +206,9 @@ def _lay_out(step: pd.DataFrame, roofs: Roofs) -> pd.DataFrame:
     rows = rows.assign(gap_ns=rows["idle"].clip(upper=QUEUED_NS), reads=reads, launches=1.0)
     sums = ["busy", "idle", "gap_ns", "launches"]
     units = rows.groupby(unit).agg(
-        {**dict.fromkeys((*KEY[:2], "operator", "shapes", "name", "reads"), "first"), **dict.fromkeys(sums, "sum"),
+        {**dict.fromkeys((*KEY[:2], "operator", "shapes", "reads"), "first"), **dict.fromkeys(sums, "sum"),
          **dict.fromkeys(("needed_bytes", "needed_product_flop"), "sum")})  # fmt: skip
+    units["name"] = rows["name"].loc[rows.groupby(unit)["busy"].idxmax()].to_numpy()
     unknown = rows["needed_bytes"].isna().groupby(unit).first()
     found = _split_units(units.assign(kind=_kinds(units, unknown, roofs)), roofs)
     found = found.assign(host_ns=units["idle"] - units["gap_ns"], traced_ns=units["busy"] + units["idle"])
@@ -270,7 +271,10 @@ def share_bytes(operator: str, shapes: str) -> tuple[float, float]:
     if name not in (*MATRICES, *STACKS):
         return 0.0, 0.0
     # What is added, and scales, may stand before and behind both.
-    first, second = [one for one in sizes if len(one) == (3 if name in STACKS else 2)][-2:]
+    found = [one for one in sizes if len(one) == (3 if name in STACKS else 2)][-2:]
+    if len(found) < 2:
+        return 0.0, 0.0
+    first, second = found
     both = prod(second) / (prod(first) + prod(second) + prod(first[:-1]) * second[-1])
     share = round(both, 8)
     return (0.0, share) if name in STACKS else (share, 0.0)

@@ -29,6 +29,7 @@ class Pages:
         have |= {"roofline"} & {*self.tables.verdict_inputs()} | {*self.comparison.tables()}
         have |= {"layer_counters"} if have >= {"layers", "roofline"} else set()
         have |= {figures.GENERATING} if self.tables.generating() else set()
+        have |= {*self.token_table()}
         # A waterfall is made of parts of the step.
         have -= set() if self.selection.provides("steps") else {figures.PARTS}
         names = [

@@ -14,6 +14,7 @@ import torch
 
 from profzoo.cell import settings
 from profzoo.config.configuration import normalise_config
+from profzoo.figures import token_parts
 from profzoo.figures.tokens import draw
 from profzoo.harness.observers import recorders
 from profzoo.io.csv_tables import read
@@ -24,6 +25,7 @@ from profzoo.tables import tokens
 from profzoo.tools.torch import activity, owners
 from profzoo.tools.torch.trace import read_trace
 from tests import zoo
+from tests.conftest import DATA
 from tests.gpu.programs import decoder
 from tests.unit.test_recorders import CPU, run
 from tests.unit.test_torch_trace import Event, called, part, ran, span
@@ -216,6 +218,31 @@ def test_a_sweep_is_drawn_with_a_line_for_each_context() -> None:
     assert texts == ["gpt@bf16, context 1,024", "gpt@bf16, context 8,192"]
     assert [line.get_xdata().tolist() for line in figure.axes[0].lines] == [[1, 8**0.5]] * 2
     assert draw(pd.DataFrame({"model": ["lstm"], "phase": ["train"]})).axes[0].lines[:] == []
+
+
+def test_every_part_of_a_token_is_drawn(tmp_path: Path) -> None:
+    token = PLANTED[tokens.WAITS][0]
+    rows = divide(tmp_path, token, 1.2 * wall_ns(token)).assign(model="gpt@bf16", phase="inference")
+    figure = token_parts.draw(rows)
+    bars = [bar for bar in figure.axes[0].patches if bar.get_width()]
+    assert sum(bar.get_width() for bar in bars) == pytest.approx(100, rel=1e-6)
+    # Not what takes less than a thousandth: activations.
+    assert len(bars) == sum(tokens.list_parts(rows[rows["range"] == DECODE]) > 0)
+    assert token_parts.draw(rows[:0]).axes[0].patches[:] == []
+
+
+def test_idle_time_and_launches_of_a_recording_are_its_wall_time() -> None:
+    """Of an H100, whose forward pass stands for a prompt, and the rest of its step for further tokens."""
+    launches = owners.tabulate_launches(read_trace(DATA / "torch/bert.train.trace.json.gz")).astype({"range": "object"})
+    prompt = launches["range"].isin(["transfer", "forward"])
+    launches["range"] = np.where(prompt, PREFILL, DECODE)
+    table = tokens.divide_tokens(launches, tokens.Measured(1e7, 1e6, 8), tokens.Roofs(3e3, {}))
+    own = launches[launches["step"].eq(0)]
+    ends = (own["start_ns"] + own["ns"]).groupby(own["range"]).max()
+    walls = ends[PREFILL] - own["start_ns"].min(), (ends[DECODE] - ends[PREFILL]) / 8
+    sums = table.groupby("range")[["traced_ns", "launches"]].sum()
+    assert sums.loc[[PREFILL, DECODE], "traced_ns"].to_list() == pytest.approx(walls, rel=1e-6)
+    assert sums.loc[[PREFILL, DECODE], "launches"].to_list() == [sum(prompt[own.index]), sum(~prompt[own.index]) / 8]
 
 
 def test_planted_decoders_generate_the_same_tokens() -> None:
