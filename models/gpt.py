@@ -104,7 +104,9 @@ class GPT(nn.Module):
 
 def build(shape: SimpleNamespace) -> nn.Module:
     """Build the network with random weights; it generates as many tokens as the shape says."""
-    sizes = (shape.vocabulary, shape.positions, shape.hidden, shape.layers, shape.heads)
+    # A longer prompt than the paper's has positions of its own.
+    positions = max(shape.positions, shape.tokens + shape.generated)
+    sizes = (shape.vocabulary, positions, shape.hidden, shape.layers, shape.heads)
     return GPT(*sizes, shape.dropout, shape.generated)
 
 

@@ -21,10 +21,15 @@ PARTS = ("data", "transfer", "forward", "loss", "backward", "optimizer")
 # Of a training step that was captured in a CUDA graph, what replays it: all parts but data and transfer. In inference
 # the forward pass is all of it, and keeps its range.
 GRAPH = "graph"
+# Within the forward pass of a network that generates tokens: up to the first token, and from there on.
+GENERATING = PREFILL, DECODE = "prefill", "decode"
+# Names of the forward pass in tables by range or direction.
+FORWARD = ("forward", *GENERATING)
 # What of a step is in none of its parts, as tables and figures call it.
 REST = "other"
-# The ranges that launches are in; they follow one another.
-LAUNCHING = (*PARTS, GRAPH)
+# The ranges that launches are in; they follow one another, but for those of generating. These are within `forward`,
+# which launches nothing behind them: whoever takes the range that was opened last is right.
+LAUNCHING = (*PARTS, GRAPH, *GENERATING)
 # Ranges of modules are called `module:PATH:TYPE`, which no part of a step is.
 MODULE = "module"
 # Key by which a trace of torch.profiler holds the lines of each class's `forward`.

@@ -18,7 +18,7 @@ from profzoo.io.csv_tables import Table
 from profzoo.io.scripts import write_csv
 from profzoo.plans import first_plan
 from profzoo.plans import plan_table as plans
-from profzoo.tables import cell_counters, kernel_table, layers, repetition, roofline, schemas, user_ranges
+from profzoo.tables import cell_counters, kernel_table, layers, repetition, roofline, schemas, tokens, user_ranges
 from profzoo.tables.table_descriptions import DESCRIPTIONS
 from profzoo.tools.ncu import export_schema, instances, raw_page, source_lines
 from profzoo.tools.ncu.quantities import CHARTS, SET_OF, SET_OF_ALL
@@ -67,6 +67,7 @@ COMMANDS = {
     **{name: f"snakemake results/tables/{name}.csv --config tool=nsys" for name in ("replay", "host")},
     **{name: f"snakemake results/tables/{name}.csv --config tool=torch" for name in ("layers", "owners")},
     "fusion": "snakemake results/tables/fusion.csv --config tool=nsys,torch",
+    "tokens": "snakemake results/tables/tokens.csv --config models=gpt phases=inference tool=torch",
     "roofline": "snakemake report --config tool=ncu,nsys ncu='{set: roofline}'",
     **{
         name: f"snakemake report --config tool=ncu,nsys ncu='{{set: {SET_OF.get(name, SET_OF_ALL)}}}'"
@@ -282,6 +283,9 @@ CSV_FILES: Mapping[str, File] = {
     ),
     "{model}/{phase}.torch-operators.csv": File(
         "torch.profiler's own table of operators.", "an operator", torch_tables.OPERATORS
+    ),
+    "{model}/{phase}.tokens.csv": File(
+        "Where the time of generated tokens goes.", "a range, module and kind of launches", tokens.TABLE
     ),
     "{model}/{phase}.layers.csv": File("Time by module and direction.", "a module and direction", layers.TABLE),
     "{model}/{phase}.ranges.csv": File("Time by range that the program opened itself.", "a range", user_ranges.TABLE),

@@ -53,6 +53,8 @@ class CellSettings(TypedDict):
     command: NotRequired[str]
     # Compile the network with torch.compile, in one of its modes; `true` means the mode `default`.
     compile: Literal[False, True, "default", "reduce-overhead", "max-autotune-no-cudagraphs"]
+    # Tokens of the prompt in inference of a model that generates, such as `8k`, where `k` is 1024.
+    context: NotRequired[int | str | None]
     # Let cuDNN time its algorithms and use the fastest; its choice may differ from run to run.
     cudnn_benchmark: bool
     # Source of the data samples.

@@ -81,6 +81,8 @@ class Config(TypedDict):
     collect: bool
     # Compile the network with torch.compile, in one of its modes; `true` means the mode `default`.
     compile: Literal[False, True, "default", "reduce-overhead", "max-autotune-no-cudagraphs"]
+    # Tokens of the prompt in inference of a model that generates, such as `8k`, where `k` is 1024.
+    context: int | str | None
     # Let cuDNN time its algorithms and use the fastest; its choice may differ from run to run.
     cudnn_benchmark: bool
     # Source of the data samples.
@@ -167,6 +169,8 @@ class Config(TypedDict):
     settings: Mapping[str, GivenSettings]
     # Which files `snakemake share` packs.
     share: ShareSettings
+    # Values of cell settings or shape parameters by key, such as `{batch: [1, 8], context: [1k, 8k]}`.
+    sweep: Mapping[str, list[bool | int | float | str]]
     # CPU threads of PyTorch.
     threads: int | None
     # The unprofiled baseline.

@@ -270,6 +270,15 @@ def _quoted(name: str) -> str:
     return f"'{name}'" if name.isprintable() and len(name) < 80 else f"{name[:80]!r}"
 
 
+def generates_tokens(model: Model) -> bool:
+    """Return whether the model's file notes tokens.
+
+    >>> [name for name, model in shipped_models().items() if generates_tokens(model)]
+    ['gnmt', 'gpt']
+    """
+    return not model.command and "note_token" in _declarations(model.path, model.name)[1]
+
+
 def source_files(model: Model) -> list[Path]:
     """Source files that a measurement of the model depends on, sorted.
 

@@ -1,5 +1,6 @@
 """Resolves a cell's settings from schema defaults, the model's workload, the configuration and the variant."""
 
+import itertools
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -194,7 +195,7 @@ def _against_graph(cell: Mapping[str, Any]) -> str | None:
 
 # A cell contains these settings only if they differ from their defaults. Results from before these settings existed
 # thereby stay valid.
-LATER = ("graph", "optimizer", "checkpoint", "parallel", "weights")
+LATER = ("context", "graph", "optimizer", "checkpoint", "parallel", "weights")
 # Largest value of a shape parameter, unless the model itself declares a larger one; longest text.
 LARGEST_SHAPE, LONGEST_TEXT = 10_000_000, 1000
 
@@ -240,10 +241,10 @@ def resolve_cell(cell_model: str, phase: str, tool: str, config: "Config") -> Ce
     own_batch = declared.pop("batch")
     cell["fit"] = cell["batch"] == "auto"
     cell["batch"] = own_batch if cell["batch"] in (None, "auto") else cell["batch"]
-    cell["shape"] = {key: changes.get(key, value) for key, value in sorted(declared.items())}
+    cell["shape"] = _choose_shape(declared, changes, cell["context"] if phase == "inference" else None, name)
     cell |= {"model": name, "module": model.module, "phase": phase, "workload": workload}
     cell |= own_settings(changes) if model.command else {}
-    without = ["gpus", "nodes", "parallel"] if phase == "inference" else []
+    without = ["gpus", "nodes", "parallel"] if phase == "inference" else ["context"]
     without += ["weights"] if phase == "train" or "train" not in model.workloads[workload] else []
     cell |= {key: known[key]["default"] for key in without}
     # `true` and `default` are synonyms.
@@ -259,6 +260,36 @@ def resolve_cell(cell_model: str, phase: str, tool: str, config: "Config") -> Ce
         later = [key for key in declared_by_tool.get("inside_if_set", ()) if given[tool][key]]
         cell["profiler"] = {key: given[tool][key] for key in sorted((*inside, *later))}
     return cast(CellSettings, dict(sorted(_with_steps(cell).items())))
+
+
+def _choose_shape(
+    declared: Mapping[str, Any], changes: Mapping[str, Any], context: int | str | None, name: str
+) -> dict[str, Any]:
+    """Return shape parameters, as `tokens` the context (`8k` is 8192); ConfigError for a model that takes none."""
+    shape = {key: changes.get(key, value) for key, value in sorted(declared.items())}
+    if context is None:
+        return shape
+    if "tokens" not in shape:
+        raise ConfigError(f"{name}: context is the length of a prompt, and {name} reads no tokens: leave it out")
+    return {**shape, "tokens": int(context.removesuffix("k")) * 1024 if isinstance(context, str) else context}
+
+
+def expand_sweep(models: Sequence[str], sweep: Mapping[str, Sequence[Any]]) -> tuple[list[str], dict[str, Any]]:
+    """Return the models with each combination of the swept values, and the variants that these are.
+
+    >>> expand_sweep(["gpt@bf16"], {"batch": [1, 8]})
+    (['gpt@bf16+batch1', 'gpt@bf16+batch8'], {'batch1': {'batch': 1}, 'batch8': {'batch': 8}})
+
+    Raises:
+        ConfigError: a value cannot be part of a variant's name.
+    """
+    named = {key: {f"{key}{setting_word(value)}": {key: value} for value in values} for key, values in sweep.items()}
+    variants = {name: changes for each in named.values() for name, changes in each.items()}
+    if wrong := [name for name in variants if not schema.is_name(name)]:
+        raise ConfigError(f"sweep: '{wrong[0]}' cannot be the name of a variant: declare it under variants instead")
+    joined = [BETWEEN.join(each) for each in itertools.product(*named.values())] if sweep else []
+    swept = [f"{one}{BETWEEN if '@' in one else '@'}{each}" for one in models for each in joined]
+    return swept or list(models), variants
 
 
 def declared_phases(cell_model: str, config: "Config") -> list[str]:

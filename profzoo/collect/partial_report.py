@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # Name parts (between dots) of files that a report's jobs add to a cell; the tools' own tables do not need them.
 ADDED = {"coverage", "kernels", "layers", "operators", "layer-kernels", "owners", "ranks", "replay", "host"}
-ADDED |= {"program", "timeline", "fusion", "fusion-kernels", "repetition", "step-launches"}
+ADDED |= {"program", "timeline", "fusion", "fusion-kernels", "repetition", "step-launches", "tokens"}
 ADDED |= {"nsys-threads", "nsys-off-cpu", "nsys-samples", "nsys-idle", "nsys-streams", "nsys-copies"}
 ADDED |= {"nsys-metrics", "nsys-metrics-steps", "nsys-memory", "ncu-source", "ncu-instances", "ncu-timeline"}
 ADDED |= {"torch-collectives", "torch-skew", "torch-memory", "torch-snapshot", "tensorboard"}

@@ -109,6 +109,8 @@ def normalise_config(given: GivenSettings, told: GivenSettings | None = None, pl
         config |= {"models": list(own), "settings": {**config.get("settings", {}), **own}}
     config = schema.fill_defaults(config, rules)
     schema.check_value(config, rules)
+    models, swept = settings.expand_sweep(config["models"], config["sweep"])
+    config |= {"models": models, "variants": {**config["variants"], **swept}, "sweep": {}}
     config["settings"] = {name: value or {} for name, value in config["settings"].items()}
     for name, changes in config["settings"].items():
         try:

@@ -13,6 +13,8 @@ from profzoo.records import import_graph
 HERE = Path(__file__).parent
 # Tables of a comparison: its outcomes, and the contributions to differences in time.
 COMPARISON, PARTS = "compare", "compare_parts"
+# What figures of tokens need: a model that generates them, or the table of their parts.
+GENERATING, TOKENS = "generating", "tokens"
 # Declarations that every figure must have.
 KINDS: dict[str, tuple[type, ...]] = {
     "ORDER": (int, float),
@@ -30,9 +32,10 @@ class Figure:
     order: place in the report. title: title in words. inputs: names of the tables that `draw` takes, in order. needs:
     conditions, one of which must be met; empty for no condition. A condition is the name of a tool, an activity of
     chosen tools (tools.DOES), a kind of file that they provide (tools.PROVIDED), combined data (`roofline`,
-    `layer_counters`) or a table of a comparison. options: keys of the configuration's `figures` that `draw` takes by
-    name. caption: explanation for readers. cpu_title, cpu_caption: title and caption if all cells ran on a CPU;
-    imported_caption: caption if all cells were made elsewhere. path, module: file and dotted name.
+    `layer_counters`), a model that generates tokens (`generating`), or the table `tokens` or one of a comparison.
+    options: keys of the configuration's `figures` that `draw` takes by name. caption: explanation for readers.
+    cpu_title, cpu_caption: title and caption if all cells ran on a CPU; imported_caption: caption if all cells were
+    made elsewhere. path, module: file and dotted name.
     """
 
     name: str

@@ -23,8 +23,8 @@ CAPTION = (
 TYPES = 16
 # Number of different areas of points.
 SIZES = 12
-DIRECTION_COLOURS = {"forward": palette.PART_COLOURS["forward"], "backward": palette.PART_COLOURS["backward"],
-                     "recompute": palette.PART_COLOURS["recompute"]}  # fmt: skip
+# Directions with colour and place in the row; those of a step that generates take the places of others.
+DIRECTIONS = {"forward": -0.2, "backward": 0.2, "recompute": 0.0, "prefill": -0.2, "decode": 0.2}
 
 
 def draw(layers: pd.DataFrame) -> Figure:
@@ -45,14 +45,15 @@ def draw(layers: pd.DataFrame) -> Figure:
     order = own.groupby("type")["total_ns"].sum().nlargest(TYPES).index.tolist()
     figure, axis = plt.subplots(figsize=(9, plots.figure_height(len(order))))
     largest = own["total_ns"].max()
-    for offset, (direction, colour) in zip((-0.2, 0.2, 0.0), DIRECTION_COLOURS.items(), strict=True):
+    for direction, offset in DIRECTIONS.items():
         mine = own[(own["direction"] == direction) & own["type"].isin(order)]
         rows = mine["type"].map({name: place for place, name in enumerate(order)}) + offset
         # Points get one of few sizes, because a marker per point would make the SVG large.
         sizes = (mine["total_ns"] / largest * SIZES).round()
         for number, (size, places) in enumerate(mine.groupby(sizes, sort=False).groups.items()):
-            axis.scatter(mine["ratio"][places], rows[places], s=8 + 220 * size / SIZES, color=colour, alpha=0.7,
-                         edgecolor="white", linewidth=0.4, label=None if number else direction)  # fmt: skip
+            axis.scatter(mine["ratio"][places], rows[places], s=8 + 220 * size / SIZES, alpha=0.7, edgecolor="white",
+                         linewidth=0.4, color=palette.PART_COLOURS[direction],
+                         label=None if number else direction)  # fmt: skip
     axis.axvline(1, color="#444444", linewidth=1)
     axis.set(xscale="log", xlabel="Operations, counted / required by the shapes")
     least, most = own["ratio"].min(), own["ratio"].max()
@@ -64,7 +65,7 @@ def draw(layers: pd.DataFrame) -> Figure:
     drawn = axis.get_legend_handles_labels()[1]
     # Points of the legend have one size, because sizes in the figure mean times.
     handles = [
-        plt.Line2D([], [], marker="o", linestyle="", color=DIRECTION_COLOURS[name], label=name) for name in drawn
+        plt.Line2D([], [], marker="o", linestyle="", color=palette.PART_COLOURS[name], label=name) for name in drawn
     ]
     axis.legend(handles=handles, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=3, frameon=False)
     return figure

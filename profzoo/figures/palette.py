@@ -42,6 +42,8 @@ PART_COLOURS = {
     "data": "#dcc48e",
     "transfer": STEP_COLOURS["transfer"],
     "forward": "#a9cfe8",
+    "prefill": "#7fb8a4",
+    "decode": "#cfe3a3",
     "loss": "#e6c6d9",
     "backward": "#4a7fb0",
     "recompute": "#9a7fb5",
@@ -49,6 +51,21 @@ PART_COLOURS = {
     "graph": "#b98b5e",
     "other": CLASS_COLOURS["other"],
     "outside": "#b7c4ca",
+}
+# Colours of the parts of the time of a token, from what its bytes need to what nobody knows.
+TOKEN_COLOURS = {
+    "weights": "#1f5a4b",
+    "cache": "#4f9c86",
+    "activations": "#a5d3c3",
+    "arithmetic": "#8f7a2e",
+    "kernels below the roof": "#c7b56b",
+    "extra traffic": "#b5532c",
+    "small kernels": "#e59a6a",
+    "sampling": "#6b4a7d",
+    "waits": "#7b3fa0",
+    "gaps between launches": "#f2bcc0",
+    "host": "#a3203a",
+    "unexplained": "#ece6df",
 }
 BOUND_COLOURS = {"dram": "#b0672a", "l2": "#e3bc92", "simt": "#2f7f8f", "tensor": "#78bd45", "": "#dddddd"}
 # Colours of tracks below the typical step, by the beginning of their names; NEUTRAL for others without labels.

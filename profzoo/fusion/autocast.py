@@ -13,6 +13,7 @@ from operator import mul
 from profzoo.fusion.calls import LINEAR, NONE, SUMS, Call, Flow
 from profzoo.fusion.chains import BACKWARD
 from profzoo.op_costs.tensor_effects import ATEN, COPY, FILL, GATHER, POINTWISE, PRODUCT, SCATTER, Tensor
+from profzoo.range_names import FORWARD
 
 # What autocast does with the inputs of an operator on CUDA: cast them to the narrow type, or to fp32; ask for a result
 # in fp32; cast them to the widest type among them. All other operators work in the types that they are given.
@@ -39,7 +40,7 @@ POLICIES = {f"{ATEN}{name}": policy for policy, names in OPERATORS.items() for n
 CAST_FIRST = frozenset(f"{ATEN}{name}" for name in ("softmax", "log_softmax", "cumprod", "cumsum"))
 CROSS_ENTROPY, LOG_SOFTMAX = f"{ATEN}cross_entropy_loss", f"{ATEN}log_softmax"
 # Directions of calls that run with autocast on.
-ACTIVE = ("forward", "recompute", "loss")
+ACTIVE = (*FORWARD, "recompute", "loss")
 FP32 = "float"
 # A cast reads or writes 4 bytes of an element in fp32, and 2 of one in bf16.
 CAST_BYTES = 6

@@ -22,7 +22,7 @@ from profzoo.op_costs.tensor_effects import (
     call_effects,
     kind_of,
 )
-from profzoo.range_names import DOMAIN, original_name, parse_module_range
+from profzoo.range_names import DOMAIN, FORWARD, original_name, parse_module_range
 from profzoo.tools.nsys.events.intervals import find_open
 from profzoo.tools.torch import nesting as nests
 from profzoo.tools.torch import owners
@@ -297,7 +297,7 @@ def mark_discarded(calls: Sequence[Call], trace: Trace, nesting: Nesting) -> lis
     """Return calls of a step with those marked that compute gradients which nobody uses."""
     first, last = (end((call.began for call in calls if call.began), default=0) for end in (min, max))
     updates = _updates(calls, trace, first, last)
-    forward = [call.began for call in calls if call.direction == "forward"]
+    forward = [call.began for call in calls if call.direction in FORWARD]
     stored = list_stored(trace, nesting, first, last) if updates else []
     unused = find_unused_times(stored, updates, forward)
     return [

@@ -14,6 +14,7 @@ from itertools import pairwise
 from profzoo.fusion.calls import NONE, Call, Flow
 from profzoo.fusion.chains import BACKWARD, Chain, backward_calls
 from profzoo.op_costs.tensor_effects import COPY, GATHER, OPAQUE, PRODUCT, SCATTER
+from profzoo.range_names import FORWARD
 
 EXPERTS, HEADS = "loop over experts", "loop over heads"
 # Fewer repetitions are not worth a batched kernel.
@@ -203,7 +204,7 @@ def _instances(flow: Flow, taken: frozenset[int]) -> Mapping[str, list[list[Call
     """Return the forward calls of each module with all that is in it, by call of the module; outer modules first."""
     found: dict[str, dict[int, list[Call]]] = {}
     for call in flow.calls:
-        if call.place not in taken and call.direction == "forward" and not call.updates:
+        if call.place not in taken and call.direction in FORWARD and not call.updates:
             found.setdefault(call.module, {}).setdefault(call.instance, []).append(call)
     whole: dict[str, list[list[Call]]] = {}
     for module in sorted({outer for inner in found for outer in _around(inner)}, key=lambda one: one.count(".")):
@@ -267,7 +268,7 @@ def _data_maker(flow: Flow, call: Call) -> set[int]:
 
 def _call_loops(flow: Flow, taken: frozenset[int]) -> Iterator[tuple[list[Call], int]]:
     """Yield the recurrences that run in one call of the network or of a module, operator by operator."""
-    forward = [call for call in flow.calls if call.direction == "forward" and not call.updates]
+    forward = [call for call in flow.calls if call.direction in FORWARD and not call.updates]
     free = [call for call in forward if call.place not in taken]
     modules = sorted({outer for call in free for outer in _around(call.module)}, key=lambda one: one.count("."))
     found: set[int] = set()

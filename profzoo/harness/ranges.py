@@ -17,10 +17,13 @@ from torch import Tensor, nn
 from torch.profiler import record_function
 
 from profzoo.harness.compiled_kernels import note_network, short_path, unwrap_module
+from profzoo.harness.tasks import tokens
 from profzoo.range_names import (
     COMPILED,
+    DECODE,
     DOMAIN,
     LAUNCHING,
+    PREFILL,
     ROOT,
     SOURCES,
     STEP,
@@ -261,6 +264,8 @@ class Ranges:
         self._torch_ranges = False
         # Callback that receives the name of each range as it ends.
         self.closed: Callable[[str], None] | None = None
+        # Whether the last step noted tokens.
+        self._generates = False
 
     def open(self, name: str) -> None:
         """Open a range on the calling thread; `close` on the same thread ends it."""
@@ -326,3 +331,29 @@ class Ranges:
             yield
         finally:
             self.end()
+
+    @contextmanager
+    def generating(self) -> Iterator[None]:
+        """Open `prefill` up to the first token of the body and `decode` behind it, if the last body noted tokens.
+
+        Whether a network generates shows in the first warm-up step, which has no such ranges.
+        """
+        opened, noted = self._generates, 0
+
+        def note() -> None:
+            nonlocal noted
+            noted += 1
+            if opened and noted == 1:
+                self.end()
+                self.begin(DECODE)
+
+        if opened:
+            self.begin(PREFILL)
+        tokens.listen(note)
+        try:
+            yield
+        finally:
+            tokens.ignore(note)
+            self._generates = noted > 0
+            if opened:
+                self.end()

@@ -1,6 +1,7 @@
 """The report's section on a cell: its bottlenecks, step by parts, processes, kernels and files."""
 
 import math
+import re
 from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,12 +14,12 @@ from profzoo.formatting import duration, gains, number, percent, size
 from profzoo.io.csv_tables import Row
 from profzoo.json_types import TemplateVariables
 from profzoo.kernels import short_names
-from profzoo.range_names import IMPORTED
+from profzoo.range_names import DECODE, IMPORTED, PREFILL
 from profzoo.report import cell_data, counter_section, value_formats
 from profzoo.report.savings import read_text, recipe_context, tool_of_times, verdict_recipe_context
 from profzoo.report.value_formats import PROCESS_COLUMNS, format_interval, format_value, gain_fields, is_cpu_device
 from profzoo.statistics.percentiles import FEWEST_PROCESSES
-from profzoo.tables import cell_tables, schemas
+from profzoo.tables import cell_tables, schemas, tokens
 from profzoo.tables.schemas import prefer_tool, rows_of_cell
 from profzoo.tools.nsys import TOOL as NSYS
 from profzoo.tools.torch import collective_tables
@@ -161,6 +162,54 @@ def _format_lateness(skew: pd.DataFrame) -> list[dict[str, str]]:
     return rows
 
 
+# The report's section on the tokens that a cell generates.
+
+# Rows of the largest times above the floor that are shown, and causes that are named.
+MOST_ROWS, CAUSES_NAMED = 8, 3
+# Numbers of layers of a stack, which are shown as one.
+NUMBERED = re.compile(r"(?<![^.])\d+(?=\.|$)")
+
+
+def describe_tokens(rows: pd.DataFrame, cell: pd.Series) -> TemplateVariables:
+    """Return the template's variables on the time of tokens; none without rows.
+
+    rows: the cell's of the table `tokens`; cell: of the table `cells`.
+    """
+    if rows.empty:
+        return {}
+    ranges = dict([*rows.groupby("range", sort=False)])
+    parts = pd.DataFrame({name: tokens.list_parts(own) for name, own in ranges.items()})
+    decode = ranges[DECODE].assign(module=ranges[DECODE]["module"].map(lambda name: NUMBERED.sub("*", name)))
+    decode = decode.assign(above=decode["ns"] - decode[[*tokens.FLOOR]].sum(axis=1))
+    causes = tokens.rank_causes(decode)[:CAUSES_NAMED]
+    named = [f"{cause} {duration(ns)}{_name_cause(decode, str(cause))}" for cause, ns in causes.items() if ns > 0]
+    floor, ns = (decode["ns"] - decode["above"]).sum(), decode["ns"].sum()
+    summed = {"operators": "first", **dict.fromkeys(("launches", "ns", "above"), "sum")}
+    layers = decode.groupby(["module", "kind"], sort=False).agg(summed).nlargest(MOST_ROWS, "above").reset_index()
+    return {
+        "says": f"The first token takes {duration(ranges[PREFILL]['ns'].sum())}, each further one {duration(ns)}: "
+        f"{number(cell['user_tokens_per_s'])} tokens per second for each sample, {number(cell['tokens_per_s'])} in "
+        f"all. Its bytes need {duration(floor)} ({floor / ns:.0%}), with a cache of "
+        f"{size(decode['cache_bytes'].sum())}. Above that: {'; '.join(named) or 'nothing'}.",
+        "parts": [
+            [part, *(f"{duration(own)} ({own / parts[name].sum():.0%})" for name, own in row.items())]
+            for part, row in parts.iterrows()
+            if (row != 0).any()
+        ],
+        "layers": [
+            [row.module, row.kind, row.operators, number(row.launches), duration(row.ns), duration(row.above)]
+            for row in layers.itertuples()
+        ],
+    }
+
+
+def _name_cause(rows: pd.DataFrame, cause: str) -> str:
+    """Name operators and layers of a cause, such as ` (cat in blocks.*)`."""
+    own = rows[rows["kind"] == (cause if cause in {*rows["kind"]} else tokens.PRODUCTS)]
+    first = own.groupby(["operators", "module"])["above"].sum()
+    return " ({} in {})".format(*first.idxmax()) if len(first) and first.idxmax()[0] else ""
+
+
 # Kernels shown per cell.
 TOP = 10
 # Ends the names of traces that Perfetto opens.
@@ -203,6 +252,7 @@ def describe_cell(
         "inside": [*schemas.rows_of_cell(tables["inside"], *cell)["says"]] if "inside" in tables else [],
         "differ": [*schemas.rows_of_cell(tables["repetition"], *cell)["says"]] if "repetition" in tables else [],
         "latency": describe_latency(schemas.rows_of_cell(tables["latency"], *cell)) if "latency" in tables else "",
+        "tokens": describe_tokens(schemas.rows_of_cell(tables["tokens"], *cell), row) if "tokens" in tables else {},
         "processes": _format_processes(schemas.rows_of_cell(tables["ranks"], *cell)),
         "counters": counter_section.describe_counters(tables, cell),
         **describe_processes(tables, cell),

@@ -196,7 +196,7 @@ TABLES = ("cells", "agreement", "activity", "steps")
 COMPARISON_TABLES = ("compare", "compare_parts", "compare_counters")
 OF_VERDICTS = ("verdicts", "plans", "waits", "repetition")
 OPTIONAL_TABLES = (
-    *COMPARISON_TABLES, *OF_VERDICTS, *CHARTS, "latency", "kernels", "ranges", "roofline", "layers", "peaks",
+    *COMPARISON_TABLES, *OF_VERDICTS, *CHARTS, "latency", "tokens", "kernels", "ranges", "roofline", "layers", "peaks",
 )  # fmt: skip
 # The page's content security policy. It may run its own script, known by its hash, and load its styles, the pictures in
 # its figures, and traces beside it. It may load nothing from any other site.

@@ -29,10 +29,10 @@ from profzoo.tables.latency import COLUMNS as LATENCY_COLUMNS
 from profzoo.tables.latency import FIRST_TOKEN, STEP, TOKEN, list_percentiles
 from profzoo.tables.latency import TABLE as LATENCY_TABLE
 from profzoo.tables.schemas import CELL, LAUNCH, RANK_SHARES, VERSION, VERSIONS
+from profzoo.tables.tokens import settle_tokens
 from profzoo.tools import tool_versions
 from profzoo.tools.nsys.steps import steps as nsys_steps
 from profzoo.tools.nsys.steps.ranks import COLUMNS, TABLE, find_waits
-from profzoo.tools.time.tables import read_token_times
 from profzoo.tools.torch import collective_tables
 from profzoo.what_if.tables import GAINS, TAX
 
@@ -303,9 +303,7 @@ def _list_times(steps: pd.DataFrame) -> dict[str, list[np.ndarray]]:
     """Return the times in ns of steps and tokens, one array per process; of steps in steady state alone."""
     if not len(steps):
         return {}
-    settled = process_repeats.processes(steps)
-    groups = [own for _, own in steps.groupby("process")] if "process" in steps else [steps]
-    tokens = [read_token_times(own)[-len(times) :] for own, times in zip(groups, settled, strict=True)]
+    settled, tokens = process_repeats.processes(steps), settle_tokens(steps)
     first = [own[:, :1].ravel() for own in tokens]
     further = [own[:, 1:].ravel() for own in tokens]
     of_tokens = {of: [times[~np.isnan(times)] for times in own] for of, own in ((FIRST_TOKEN, first), (TOKEN, further))}

@@ -19,6 +19,7 @@ from profzoo.statistics import process_repeats
 from profzoo.tables import kernel_table
 from profzoo.tables.schemas import CELL, COVERAGE, STEP_LEADING
 from profzoo.tables.steps_per_export import count_profiled_steps
+from profzoo.tables.tokens import describe_tokens
 from profzoo.tools.nsys.steps.steps import CAUSES, FEEDING
 from profzoo.tools.time.tables import REPEATED
 from profzoo.tools.time.tables import TABLE as STEPS
@@ -213,6 +214,7 @@ def cells(timed: "Sequence[tuple[Mapping[str, str], pd.DataFrame, Sidecar]]") ->
                 "peak_rss_bytes": facts["peak_rss_bytes"],
                 "loss": facts["loss"],
                 "arguments": _arguments(cell["model"], facts),
+                **describe_tokens(steps, facts),
             }
         )
     table = pd.DataFrame(rows).astype({"peak_memory_bytes": "Int64", "items_per_s": "float64"})

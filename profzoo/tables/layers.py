@@ -20,8 +20,8 @@ from profzoo.launches import joined_step
 from profzoo.launches.cross_tool import GRID, aligned_shares
 from profzoo.launches.joined_step import BY, GROUPS, KERNEL, OWNER, UNALIGNED, Joined, owner_columns
 from profzoo.op_costs.operators import COLUMNS as NEEDS
+from profzoo.range_names import FORWARD, WHOLE_STEP, parent_module, path_to
 from profzoo.range_names import STEP as RANGE_NAMES_STEP
-from profzoo.range_names import WHOLE_STEP, parent_module, path_to
 from profzoo.tables import roofline
 from profzoo.tables.roofline import read_peaks
 from profzoo.tables.steps_per_export import NEEDS as OF_SIDECAR
@@ -108,7 +108,7 @@ _MEASURED: Mapping[str, Column] = {
 MEASURED = ["share", *_MEASURED]
 LAYERS = ["module", "parent", "type", "inputs", "calls", "direction", "launches", "self_ns", "total_ns", *MEASURED]
 # Owners in the order of a step; others come last.
-DIRECTIONS = ["data", "transfer", "forward", "loss", "recompute", "backward", "communication", "optimizer"]
+DIRECTIONS = ["data", "transfer", *FORWARD, "loss", "recompute", "backward", "communication", "optimizer"]
 # Relative error of sums of floating point numbers.
 ROUNDING = 1e-6
 

@@ -13,6 +13,8 @@ from profzoo.io.common_columns import shared
 from profzoo.io.csv_tables import Table
 from profzoo.tables import cell_counters, kernel_table, latency, layers, repetition, roofline, user_ranges
 from profzoo.tables.layers import COUNTED
+from profzoo.tables.tokens import OF_CELL
+from profzoo.tables.tokens import TABLE as TOKENS
 from profzoo.tools.nsys.steps import ranks as nsys_ranks
 from profzoo.tools.nsys.steps import steps as nsys_steps
 from profzoo.tools.torch import collective_tables
@@ -116,6 +118,7 @@ TABLES: Mapping[str, Table] = {
                 NUMBER.or_missing, "Upper quartile of the steps of all processes.", "ns", "time", GPU),
             **shared("processes", kind=NUMBER.or_missing),
             **shared("between_share", "cpu_taken_share"),
+            **OF_CELL,
             **_ADDED,
         },
         others=NUMBER.or_missing,
@@ -123,6 +126,7 @@ TABLES: Mapping[str, Table] = {
         ranges={"step_median_ns": QUARTILES, "step_ns": ("step_low_ns", "step_high_ns")},
     ),
     "latency": latency.TABLE,
+    "tokens": _across(TOKENS, TOKENS.key),
     "activity": Table(
         columns={
             **shared("model", "phase", "tool"),

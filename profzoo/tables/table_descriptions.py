@@ -9,6 +9,10 @@ from collections.abc import Mapping
 DESCRIPTIONS: Mapping[str, tuple[str, str]] = {
     "cells": ("The unprofiled step of every cell, with what it ran and what tools add.", "a cell"),
     "latency": ("Percentiles of the time of a step, with intervals.", "a cell and percentile"),
+    "tokens": (
+        "Where the time of generated tokens goes: bytes that they need, kernels, gaps, waits.",
+        "a cell that generates, range, module and kind of launches",
+    ),
     "activity": ("Time by kernel (on a CPU: operator) as each tool saw it.", "a cell, tool, range and kernel"),
     "kernels": ("Time by nsys and counters by ncu.", "a cell, launch configuration and range"),
     "ranges": (

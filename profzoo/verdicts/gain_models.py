@@ -9,6 +9,7 @@ import pandas as pd
 from profzoo.fusion import autocast
 from profzoo.fusion.gains import AUTOCAST, CASTS, CASTS_NS, KEYS, MOVED, NARROW, fuse_chains
 from profzoo.io.csv_tables import Row
+from profzoo.range_names import FORWARD
 from profzoo.tables.cell_tables import LEAST_LEFT
 from profzoo.tools.ncu.raw_page import CONFIGURATION
 from profzoo.verdicts.advice_scores import ErrorBound
@@ -27,7 +28,7 @@ from profzoo.what_if.trace_events import COPY, SET
 # Classes of kernels that tensor cores compute; classes that autocast leaves in fp32 or does not reach.
 PRODUCTS = ("gemm", "convolution", "recurrent", "attention")
 UNTOUCHED = ("optimizer", "communication")
-PASSES = ("forward", "backward")
+PASSES = (*FORWARD, "backward")
 # Kernels that accompany matrix products: transforms (FFT, Winograd), and sums of partial results.
 PIECES = r"fft2d_|winograd\w*(?:Data|Delta|Output|Filter)|splitKreduce|reduce_wgrad|init_device_workspace"
 # Products of complex numbers belong to FFTs; no other kernel reads their bytes.
@@ -160,7 +161,11 @@ def added_launches(rows: pd.DataFrame, to: str, now: str, nchw: bool = True) -> 
     weighted = _are_products(rows) & rows["class"].ne("attention") & ~_name_matches(rows, PIECES)
     if to == "bf16" and now != to:
         parts = rows["range"] if "range" in rows else pd.Series("graph", rows.index)
-        guessed = parts.map({"forward": GUESSED_CASTS, "graph": GUESSED_CAPTURED}).fillna(0.0).where(weighted, 0.0)
+        guessed = (
+            parts.map({**dict.fromkeys(FORWARD, GUESSED_CASTS), "graph": GUESSED_CAPTURED})
+            .fillna(0.0)
+            .where(weighted, 0.0)
+        )
         known = rows.reindex(columns=AUTOCAST).astype("float64")
         found["operators"] = known[CASTS].fillna(guessed)
         found["ns"] = (known[CASTS_NS] / known[CASTS].where(known[CASTS] > 0)).fillna(ADDED_NS)

@@ -11,7 +11,7 @@ from profzoo.verdicts.rules import rule_types
 MODULES = ("command", "files", "activity", "failures", "losses", "doctor", "settings")
 RULES = "rules.yaml"
 # What figures may need besides what tools are called, do and provide.
-NEEDED = {"roofline", "layer_counters", figures.COMPARISON, figures.PARTS}
+NEEDED = {"roofline", "layer_counters", figures.GENERATING, figures.TOKENS, figures.COMPARISON, figures.PARTS}
 
 
 def check_extensions() -> None:

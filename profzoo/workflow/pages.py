@@ -28,6 +28,8 @@ class Pages:
         have = tools.abilities_of(self.selection.tools) | {*self.selection.provided}
         have |= {"roofline"} & {*self.tables.verdict_inputs()} | {*self.comparison.tables()}
         have |= {"layer_counters"} if have >= {"layers", "roofline"} else set()
+        have |= {figures.GENERATING} if self.tables.generating() else set()
+        have |= {*self.token_table()}
         # A waterfall is made of parts of the step.
         have -= set() if self.selection.provides("steps") else {figures.PARTS}
         names = [
@@ -103,6 +105,10 @@ class Pages:
     def latency_table(self) -> dict[str, str]:
         """Table of percentiles of step times for the page, if it can be made."""
         return {"latency": "<results>/tables/latency.csv"} if self.selection.can_make_tables("latency") else {}
+
+    def token_table(self) -> dict[str, str]:
+        """Table of the parts of the time of tokens for the page, if a model generates any."""
+        return dict(zip(("tokens",), self.tables.token_tables(), strict=False))
 
     def trials_and_digest(self) -> list[str]:
         """Table of trials, if it exists, with its digest: changed trials write the page again, but a page never runs

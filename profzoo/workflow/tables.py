@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from profzoo import tools
-from profzoo.cell import settings
+from profzoo.cell import registry, settings
 from profzoo.cell.config_types import Config
 from profzoo.errors import ConfigError, run_checked
 from profzoo.range_names import IMPORTED
@@ -22,6 +22,7 @@ from profzoo.workflow.selection import NUMBERS, Selection, Wildcards, file_of_ce
 
 # Names the inputs of rules about what torch.profiler leaves besides its last cycle.
 
+INFERS = "inference"
 MORE, TRACE = "<results>/{model}/{phase}.torch-more", "<results>/{model}/{phase}.trace.json.gz"
 
 
@@ -278,6 +279,34 @@ class Tables:
         known = self.selection.provides("fusion") and self.selection.can_make_tables("fusion")
         return ["<results>/tables/fusion.csv"] if known else []
 
+    def generating(self) -> list[tuple[str, str]]:
+        """Selected cells of inference of models that note tokens."""
+        own = self.selection.config["settings"]
+
+        def notes(name: str) -> bool:
+            return registry.generates_tokens(run_checked(registry.find_program, name, own.get(name, {})))
+
+        known = [(model, settings.split_variant(model)[0]) for model, phase in self.selection.cells if phase == INFERS]
+        noting = {name: notes(name) for name in {name for _, name in known}}
+        return [(model, INFERS) for model, name in known if noting[name]]
+
+    def token_files(self) -> list[str]:
+        """Each cell's parts of the time of its tokens, of cells that torch.profiler measures."""
+        files = self.selection.cell_files("<results>/{model}/{phase}.tokens.csv", TOOL)
+        wanted = {f"<results>/{model}/{phase}.tokens.csv" for model, phase in self.generating()}
+        return [path for path in files if path in wanted] if self.selection.provides("layers") else []
+
+    def token_tables(self) -> list[str]:
+        """Table of the parts of the time of tokens across the zoo, if a cell has such a table."""
+        known = self.token_files() and self.selection.can_make_tables("tokens")
+        return ["<results>/tables/tokens.csv"] if known else []
+
+    def token_peaks(self, wildcards: Wildcards) -> dict[str, str]:
+        """Measured peaks, by which the floor of a token's time is known; a CPU has none that tell it."""
+        config, peaks = self.selection.config, f"<results>/peaks/{self.selection.config['gpu']}.csv"
+        known = config["device"] != "cpu" and (config["collect"] or self.selection.path(peaks).exists())
+        return {"peaks": peaks} if known else {}
+
     def exports(self) -> list[str]:
         """Step tables of the baseline, and exports of every selected cell under every chosen tool."""
         found = [
@@ -286,7 +315,7 @@ class Tables:
             for path in self.selection.cell_files(f"<results>/{{model}}/{pattern}", tool)
             if not imported.needs_program(path, self.selection.config)
         ]
-        found = self.collective_tables_across() + self.collective_tables() + found
+        found = self.collective_tables_across() + self.collective_tables() + self.token_tables() + found
         return self.rank_tables() + self.layer_tables() + self.replay_tables() + self.fusion_tables() + found
 
     def files_of_cell(self) -> set[str]:

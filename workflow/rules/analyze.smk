@@ -217,6 +217,26 @@ rule find_chains:
         "../scripts/find_chains.py"
 
 
+rule divide_tokens:
+    """Divide the time of a cell's tokens: weights and cache at the peak of DRAM, kernels, gaps, waits."""
+    input:
+        code("workflow/scripts/divide_tokens.py"),
+        unpack(TABLES.token_peaks),
+        launches="<results>/{model}/{phase}.torch.launches.csv",
+        time=RUN.pattern(tools.BASELINE),
+        time_sidecar=RUN.pattern(f"{tools.BASELINE}_sidecar"),
+    output:
+        csv="<results>/{model}/{phase}.tokens.csv",
+    log:
+        "<logs>/{model}/{phase}.tokens.log",
+    group:
+        "export"
+    resources:
+        **light(),
+    script:
+        "../scripts/divide_tokens.py"
+
+
 rule tabulate:
     """Join the measurements of every selected cell by all tools into tables, per step."""
     input:
@@ -354,6 +374,23 @@ rule tabulate_replays:
         **light(),
     script:
         "../scripts/tabulate_replays.py"
+
+
+rule tabulate_tokens:
+    """Join the parts of the time of tokens of every selected cell that generates any into one table."""
+    input:
+        code("workflow/scripts/tabulate_tokens.py"),
+        tokens=TABLES.token_files(),
+    output:
+        csv=table("tokens"),
+    log:
+        "<logs>/tables/tokens.log",
+    group:
+        "report"
+    resources:
+        **light(),
+    script:
+        "../scripts/tabulate_tokens.py"
 
 
 rule tabulate_fusion:

@@ -76,6 +76,7 @@ rule write_report:
         **PAGES.verdict_table(),
         **PAGES.plan_table(),
         **PAGES.latency_table(),
+        **PAGES.token_table(),
         cells="<results>/tables/cells.csv",
         agreement="<results>/tables/agreement.csv",
         activity="<results>/tables/activity.csv",

@@ -35,7 +35,7 @@ ACROSS_CELLS = JOINT.join_absent(
     (
         *("tabulate_layers", "tabulate_counters", "tabulate_replays"),
         *("tabulate_latency", "tabulate", "tabulate_roofline"),
-        *("tabulate_verdicts", "tabulate_fusion", "tabulate_plans", "tabulate_columns"),
+        *("tabulate_tokens", "tabulate_verdicts", "tabulate_fusion", "tabulate_plans", "tabulate_columns"),
     ),
     PAGES.all_inputs(rules.write_report.input, {"report", "import"}.isdisjoint(sys.argv)) if JOINT_HERE else [],
 )

@@ -277,7 +277,7 @@ def _inference(
 
     def inference(batch: Any) -> Any:
         inputs, _ = batches.split_batch(batch, cell, model)
-        with torch.inference_mode(), autocast(), ranges("forward"):
+        with torch.inference_mode(), autocast(), ranges("forward"), ranges.generating():
             return batches.call_network(network, batch, inputs) if plain else model.infer(network, inputs)
 
     return inference

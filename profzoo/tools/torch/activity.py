@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from profzoo.io import sidecars as fact
-from profzoo.range_names import REST, STEP
+from profzoo.range_names import FORWARD, GENERATING, REST, STEP
 from profzoo.tools.torch import tables
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ def summarise_ranges(table: pd.DataFrame, facts: "Sidecar") -> tuple[str, Mappin
     if facts["device_type"] != "cuda":
         times = {row["name"]: row["cpu_ns"] for _, row in table[table["kind"] == "range"].iterrows()}
         step = times.pop(STEP, 0)
+        if within := sum(times.get(name, 0) for name in GENERATING):
+            times[FORWARD[0]] -= within
         times[REST] = max(step - sum(times.values()), 0)
         return "cpu", {name: (ns, None) for name, ns in times.items() if ns or name != REST}
     kept = table[table["kind"] == "kernel"]

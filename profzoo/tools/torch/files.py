@@ -52,7 +52,8 @@ def required_files(own: "TorchSettings") -> Sequence[str]:
 def name_parts(own: "TorchSettings") -> Sequence[str]:
     """Return the parts of torch.profiler's file names between dots."""
     several = ["torch-ranks", "torch-collectives", "torch-skew"]
-    of_owners = ["launches", "modules", "layers", "operators", "layer-kernels", "owners", "fusion", "fusion-kernels"]
+    of_owners = ["launches", "modules", "layers", "operators", "layer-kernels", "owners", "fusion", "fusion-kernels",
+                 "tokens"]  # fmt: skip
     asked = ["torch-memory", "torch-snapshot", "torch-more", "tensorboard", "cycles", "cycle-differences", "dtypes",
              "streams", "svg", "png", "pdf", "pickle"]  # fmt: skip
     return ["torch", "torch-operators", "torch-time", *asked, *several, "trace", "gz", *of_owners]

@@ -12,7 +12,7 @@ from profzoo.io.csv_tables import Table
 from profzoo.op_costs.operators import COLUMNS as NEEDED
 from profzoo.op_costs.operators import COLUMNS as OPERATORS_COLUMNS
 from profzoo.op_costs.operators import exclusive_costs, operator_cost
-from profzoo.range_names import DOMAIN, original_name, parse_module_range
+from profzoo.range_names import DOMAIN, GENERATING, original_name, parse_module_range
 from profzoo.range_names import LAUNCHING as RANGE_NAMES_LAUNCHING
 from profzoo.tools.kernel_signature import communicates
 from profzoo.tools.torch import compiled
@@ -392,11 +392,11 @@ def _owned(
     where = stands[np.where(began >= 0, _places(began, trace), places)]
     where = np.where(other != "", other, where if outside is None else np.where(outside != "", outside, where))
     owner = np.where(other != "", -1, owner)
-    direction = np.where(again, RECOMPUTE, np.where(backward, BACKWARD, np.where(owner >= 0, FORWARD, ranges)))
+    plain = (owner >= 0) & ~np.isin(ranges, GENERATING)
+    direction = np.where(again, RECOMPUTE, np.where(backward, BACKWARD, np.where(plain, FORWARD, ranges)))
     direction = np.where(other == f"({COMMUNICATION})", COMMUNICATION, direction)
     numbered, top = _at(nesting.numbered, operators), _at(nesting.top, operators)
-    marked = _at(kinds_of(trace), operators, MARK) == MARK
-    names = np.where(marked, -1, _at(trace.operators["name"], operators))
+    names = np.where(_at(kinds_of(trace), operators, MARK) == MARK, -1, _at(trace.operators["name"], operators))
     path, kind = _modules(_at(trace.operators["name"], owner), trace.texts, where)
     frame = pd.DataFrame(
         {

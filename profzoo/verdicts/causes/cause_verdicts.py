@@ -9,7 +9,7 @@ import pandas as pd
 from profzoo.fusion.gains import NUMBER
 from profzoo.fusion.patterns import PATTERNS_OF_SHARE
 from profzoo.fusion.row_patterns import ENTRY
-from profzoo.range_names import COMPILED, ROOT, STEP
+from profzoo.range_names import COMPILED, FORWARD, ROOT, STEP
 from profzoo.tables.cell_tables import amdahl_gain
 from profzoo.tables.layers import NODE
 from profzoo.verdicts import AMDAHL
@@ -445,7 +445,6 @@ def judge_guards(
 
 # Judges modules that a step calls again on the same inputs, by the time of their forward pass in tables of layers.
 
-FORWARD = "forward"
 # So many modules, and lines of each, are named.
 REPEATED_NAMED = 3
 
@@ -460,7 +459,11 @@ def judge_repeated(
     """
     if not found or tree is None:
         return
-    forward = tree[tree["direction"] == FORWARD].drop_duplicates("module").set_index("module")
+    forward = (
+        tree[tree["direction"].isin(FORWARD)]
+        .groupby("module")
+        .agg(dict.fromkeys(("total_ns", "launches"), "sum") | {"calls": "max"})
+    )
     again = {one["module"]: one for one in found if one["module"] in forward.index}
     rows = forward.loc[list(again)]
     parts = [repeated_part(one["calls"], float(rows.at[name, "calls"])) for name, one in again.items()]
@@ -477,7 +480,7 @@ def judge_repeated_on_cpu(
     ran_with: KnownSettings,
 ) -> Iterator[Verdict]:
     """Yield the same for a cell on a CPU; operators: its layer-operators.csv. times: its step by part, in ns."""
-    forward, whole = operators[operators["direction"] == FORWARD], sum(times.values())
+    forward, whole = operators[operators["direction"].isin(FORWARD)], sum(times.values())
     if not found or not whole:
         return
     sums = [forward.loc[belongs_to(forward["module"], one["module"]), "total_ns"].sum() for one in found]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from profzoo.range_names import FORWARD
 from profzoo.tables.cell_tables import amdahl_gain
 from profzoo.tables.schemas import CELL
 from profzoo.tools.nsys.steps.steps import INPUT
@@ -29,7 +30,7 @@ NOTED = "noted"
 PADDING, COMPILING, BREAKS, GUARDS = "padding", "compiling", "graph_breaks", "guards"
 REPEATED, STARTS = "repeated_calls", "worker_starts"
 # Parts of a step whose work grows with the places of a batch.
-GROWING = ("forward", "loss", "backward")
+GROWING = (*FORWARD, "loss", "backward")
 # Attention's work grows with their square.
 SQUARED = "attention"
 # A batch whose longest row is shorter than its places by this share can be cut; else rows have to be grouped or packed.

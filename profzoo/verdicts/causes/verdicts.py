@@ -9,6 +9,7 @@ import pandas as pd
 from profzoo.formatting import gains, percent
 from profzoo.io.csv_tables import Row
 from profzoo.kernels.kernel_classes import classify
+from profzoo.range_names import FORWARD
 from profzoo.tables import schemas
 from profzoo.tables.cell_tables import amdahl_gain
 from profzoo.tables.kernel_table import KEYS
@@ -254,7 +255,7 @@ def find_logged(lines: "Sequence[BlockingLine] | None") -> "Sequence[BlockingLin
     lines: those of the step itself; None if none was looked for.
     """
     known = list(lines or ())
-    reads = all(one["operation"] in READING and one["range"] not in ("forward", "backward") for one in known)
+    reads = all(one["operation"] in READING and one["range"] not in (*FORWARD, "backward") for one in known)
     return known if known and reads and sum(one["calls"] for one in known) <= FEW else []
 
 

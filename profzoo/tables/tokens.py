@@ -1,0 +1,343 @@
+"""Divides the time of a token into what its bytes need, and what comes beside it: traffic, small kernels, gaps, waits.
+
+The bytes that matrix products and attention read and write once (weights, cached keys and values, activations) over the
+measured bandwidth of DRAM are the floor of a token's time. What the trace shows above it is told apart by launch. A
+launch is idle time before it and time on the GPU; both add up to the wall time between the first and the last launch.
+Times on the GPU are those of the trace. Idle time is scaled to the unprofiled run, because a profiler slows the host:
+short gaps and those behind waits stay as they were traced, and all others share the rest.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from profzoo.cell.sidecar_files import read_facts
+from profzoo.io import csv_tables as reading
+from profzoo.io.columns import AMOUNT, COUNT, GPU, NUMBER, TEXT, Column
+from profzoo.io.common_columns import shared
+from profzoo.io.csv_tables import Table
+from profzoo.io.scripts import write_csv
+from profzoo.range_names import DECODE, GENERATING, PREFILL
+from profzoo.statistics import process_repeats
+from profzoo.tables.roofline import read_peaks
+from profzoo.tools.time.tables import REPEATED, read_token_times
+from profzoo.tools.time.tables import TABLE as STEPS
+from profzoo.tools.torch import owners
+
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import Sidecar
+
+# What a launch is there for: work that a token needs, bytes that it does not, little work, the choice of the token, or
+# a result that the host waits for.
+PRODUCTS, TRAFFIC, SMALL, SAMPLING, WAITS = "products", "extra traffic", "small kernels", "sampling", "waits"
+UNEXPLAINED, BELOW = "unexplained", "kernels below the roof"
+FLOOR = ("weights_ns", "cache_ns", "activations_ns")
+HOST = "host_ns"
+PARTS = (*FLOOR, "arithmetic_ns", "excess_ns", "gap_ns", HOST)
+BYTES = ("weights_bytes", "cache_bytes", "bytes")
+KEY = ["range", "module", "kind"]
+# What a launch takes at least, and what two launches in the queue have between them at most, in ns.
+SHORTEST_NS, QUEUED_NS = 2000.0, 2000.0
+# A launch with unknown bytes that takes so many times the shortest one moves more than activations of a token.
+LONG = 5
+CHOOSING = {f"aten::{name}" for name in ("argmax", "argmin", "topk", "sort", "multinomial", "exponential_")}
+# Operators on scores, which layers use too: they belong to sampling outside of modules.
+OF_SCORES = {f"aten::{name}" for name in ("_softmax", "_log_softmax", "cumsum", "gather", "div", "masked_fill_")}
+TO_HOST = "DtoH"
+MATRICES, STACKS = ("mm", "addmm", "_addmm_activation", "_int_mm", "_scaled_mm"), ("bmm", "baddbmm")
+RECURRENT = "rnn"
+# Peaks by what names of kernels hold, of which the first counts.
+ARITHMETIC = {"bf16": r"bf(?:loat)?16|nvjet_t", "tf32": r"tf32|nvjet_s", "fp16": r"f16|half|nvjet_h"}
+
+
+def _adds_up(table: pd.DataFrame) -> str | None:
+    off = (table[[*PARTS]].sum(axis=1) - table["ns"]).abs() > 1e-6 * table["ns"].abs() + 1e-3
+    return f"row {int(off.argmax()) + 1}: parts do not add up to ns" if off.any() else None
+
+
+TABLE = Table(
+    columns={
+        "range": Column(
+            TEXT, "`prefill`: all up to the first token, per step; `decode`: each further token.", tool="torch"),
+        **shared("module"),
+        "kind": Column(
+            TEXT, "What launches do: `products` and attention, `extra traffic` of values that need not move, `small "
+            "kernels`, `sampling`, `waits` of the host for a result; or the rest, `unexplained`."),
+        "operators": Column(TEXT, "Operators with most of the time.", tool="torch"),
+        "launches": Column(AMOUNT, "Launches per token.", "count", "torch"),
+        "ns": Column(NUMBER, "Time per token without a profiler; all rows of a range add up to it.", "ns", clock=GPU),
+        "weights_ns": Column(AMOUNT, "Time for `weights_bytes` at the measured bandwidth of DRAM.", "ns", clock=GPU),
+        "cache_ns": Column(AMOUNT, "Time for `cache_bytes` at this bandwidth.", "ns", clock=GPU),
+        "activations_ns": Column(
+            AMOUNT, "Time for the other bytes that products and attention read and write.", "ns", clock=GPU),
+        "arithmetic_ns": Column(
+            AMOUNT, "What their operations need beyond these, at the measured peak of their precision.", "ns",
+            clock=GPU),
+        "excess_ns": Column(
+            NUMBER, "Other time on the GPU: of `products` below the roof, of other kinds all.", "ns", "torch", GPU),
+        "gap_ns": Column(
+            AMOUNT, "Idle time before launches, up to 2 µs each, as between launches in a queue.", "ns", "torch", GPU),
+        "host_ns": Column(
+            NUMBER, "Longer idle time: the host was late; of `waits`, between the result and the next launch.",
+            "ns", clock=GPU),
+        "traced_ns": Column(AMOUNT, "Time per token in the trace, with the profiler's own.", "ns", "torch", GPU),
+        "weights_bytes": Column(AMOUNT, "Bytes of weights per token, each read once.", "byte", "torch"),
+        "cache_bytes": Column(AMOUNT, "Bytes of cached keys and values that attention reads.", "byte", "torch"),
+        "bytes": Column(AMOUNT, "All bytes that operators read and write, by their shapes.", "byte", "torch"),
+        "tokens": Column(COUNT, "Tokens of a step that the row is a mean of.", "count", "time"),
+    },
+    key=KEY,
+    holds=_adds_up,
+)  # fmt: skip
+# Of the table of cells, where any generates.
+OF_CELL = {
+    "context": Column(AMOUNT.or_missing, "Tokens of the prompt.", "count"),
+    "generated": Column(AMOUNT.or_missing, "Tokens that a step generates for each sample.", "count", "time"),
+    "first_token_ns": Column(AMOUNT.or_missing, "Mean time to the first token.", "ns", "time", GPU),
+    "token_ns": Column(AMOUNT.or_missing, "Mean time of each further token.", "ns", "time", GPU),
+    "tokens_per_s": Column(
+        AMOUNT.or_missing, "Tokens per second of all samples of the batch, with the reading of the prompt.", "1/s",
+        "time", GPU),
+    "user_tokens_per_s": Column(
+        AMOUNT.or_missing, "Tokens per second of one sample, after its first token.", "1/s", "time", GPU),
+}  # fmt: skip
+SUMS = ["launches", "traced_ns", *PARTS, *BYTES]
+
+
+@dataclass(frozen=True)
+class Roofs:
+    """Measured peaks: bytes per ns of DRAM, and flop per ns by precision."""
+
+    dram: float
+    flop: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The unprofiled run: ns up to the first token, ns of each further one, and the number of these in a step."""
+
+    first_ns: float
+    further_ns: float
+    further: int
+
+
+def settle_tokens(steps: pd.DataFrame) -> list[np.ndarray]:
+    """Return times of tokens in ns as read_token_times, one array per process; of steps in steady state alone."""
+    settled = process_repeats.processes(steps)
+    groups = [own for _, own in steps.groupby("process")] if "process" in steps else [steps]
+    return [read_token_times(own)[-len(times) :] for own, times in zip(groups, settled, strict=True)]
+
+
+def measure_tokens(steps: pd.DataFrame) -> Measured | None:
+    """Return mean times of tokens; None where no step has a first and a further one. steps: rows of time.csv."""
+    times = np.concatenate(settle_tokens(steps)) if len(steps) else np.empty((0, 0))
+    if times.shape[1] < 2 or np.isnan(times[:, :2]).any():
+        return None
+    return Measured(
+        float(times[:, 0].mean()), float(np.nanmean(times[:, 1:])), round((~np.isnan(times)).sum(1).mean() - 1)
+    )
+
+
+def describe_tokens(steps: pd.DataFrame, facts: "Sidecar") -> dict[str, float]:
+    """Return the columns of the table of cells on tokens; none of a cell that generates none.
+
+    steps: rows of time.csv. facts: their sidecar, of which shape and batch are used.
+    """
+    found = measure_tokens(steps)
+    if found is None:
+        return {}
+    all_ns, prompt = found.first_ns + found.further * found.further_ns, facts["cell"].get("shape", {}).get("tokens")
+    return {
+        **({"context": prompt} if prompt else {}),
+        "generated": 1 + found.further,
+        "first_token_ns": found.first_ns,
+        "token_ns": found.further_ns,
+        "tokens_per_s": 1e9 * (1 + found.further) * (facts["batch"] or np.nan) / all_ns,
+        "user_tokens_per_s": 1e9 / found.further_ns,
+    }
+
+
+def divide_tokens(launches: pd.DataFrame, measured: Measured, roofs: Roofs) -> pd.DataFrame:
+    """Return the rows of TABLE.
+
+    launches: rows of torch.launches.csv; without steps that have both ranges, no row is returned.
+    """
+    steps = [
+        step for _, step in launches[launches["step"].notna()].groupby("step") if {*GENERATING} <= {*step["range"]}
+    ]
+    # A profiler starts up in the first step.
+    pieces = [_lay_out(step, roofs) for step in steps[min(1, len(steps) - 1) :]]
+    if not pieces:
+        return TABLE.empty()
+    whole, found = pd.concat(pieces), []
+    for name, ns, count in ((PREFILL, measured.first_ns, 1), (DECODE, measured.further_ns, measured.further)):
+        own = whole[whole["range"] == name]
+        rows = own.groupby(KEY, sort=False)[SUMS].sum() / (len(pieces) * count)
+        told = own.groupby(KEY, sort=False)[["operator", "traced_ns"]].apply(_name_operators)
+        found.append(_scale_idle(rows.assign(operators=told).reset_index(), ns).assign(tokens=count, range=name))
+    table = pd.concat(found, ignore_index=True)
+    return table.assign(ns=table[[*PARTS]].sum(axis=1))[[*TABLE.columns]]
+
+
+def _lay_out(step: pd.DataFrame, roofs: Roofs) -> pd.DataFrame:
+    """Return the pieces of a step's time: a row per unit of launches, and per idle time behind a wait, with SUMS."""
+    rows = step.sort_values(["start_ns", "order"], ignore_index=True)
+    rows = rows.astype(dict.fromkeys(("range", "module", "operator", "shapes", "name", "kind"), "object")).fillna(
+        {"operator": "", "shapes": ""})  # fmt: skip
+    end = rows["start_ns"] + rows["ns"]
+    reached = end.cummax().shift(fill_value=rows["start_ns"].iloc[0])
+    idle = (rows["start_ns"] - reached).clip(lower=0).astype(float)
+    busy = (end - np.maximum(rows["start_ns"], reached)).clip(lower=0).astype(float)
+    # The transfer of the prompt, and whatever else comes before the first token, belongs to it.
+    last = rows.index[rows["range"] == PREFILL].max()
+    rows = rows.assign(range=np.where(rows.index <= last, PREFILL, DECODE), busy=busy, idle=idle)
+    reads = (rows["kind"] == "memcpy") & rows["name"].str.contains(TO_HOST)
+    behind = reads.shift(fill_value=False)
+    waits = rows[["module", "operator"]].shift().assign(range=rows["range"], host_ns=idle)[behind]
+    rows.loc[behind, "idle"] = 0.0
+    # All needs of an operator stand with its first launch.
+    owner = rows[["module", "operator", "shapes"]]
+    unit = (~((owner == owner.shift()).all(axis=1) & rows["needed_bytes"].eq(0))).cumsum()
+    rows = rows.assign(gap_ns=rows["idle"].clip(upper=QUEUED_NS), reads=reads, launches=1.0)
+    sums = ["busy", "idle", "gap_ns", "launches"]
+    units = rows.groupby(unit).agg(
+        {**dict.fromkeys((*KEY[:2], "operator", "shapes", "reads"), "first"), **dict.fromkeys(sums, "sum"),
+         **dict.fromkeys(("needed_bytes", "needed_product_flop"), "sum")})  # fmt: skip
+    units["name"] = rows["name"].loc[rows.groupby(unit)["busy"].idxmax()].to_numpy()
+    unknown = rows["needed_bytes"].isna().groupby(unit).first()
+    found = _split_units(units.assign(kind=_kinds(units, unknown, roofs)), roofs)
+    found = found.assign(host_ns=units["idle"] - units["gap_ns"], traced_ns=units["busy"] + units["idle"])
+    return pd.concat([found, waits.assign(kind=WAITS, traced_ns=waits["host_ns"])]).fillna(dict.fromkeys(SUMS, 0.0))
+
+
+def _kinds(units: pd.DataFrame, unknown: pd.Series, roofs: Roofs) -> np.ndarray:
+    outside = units["module"].str.startswith("(")
+    chooses = units["operator"].isin(CHOOSING) | (units["operator"].isin(OF_SCORES) & outside)
+    large = (units["needed_bytes"] / roofs.dram >= SHORTEST_NS) | (unknown & (units["busy"] >= LONG * SHORTEST_NS))
+    known = [units["reads"], units["needed_product_flop"] > 0, chooses, large]
+    return np.select(known, [WAITS, PRODUCTS, SAMPLING, TRAFFIC], SMALL)
+
+
+def _split_units(units: pd.DataFrame, roofs: Roofs) -> pd.DataFrame:
+    """Return units with BYTES, FLOOR, `arithmetic_ns` and `excess_ns`, which add up to their time on the GPU."""
+    products = units["kind"] == PRODUCTS
+    told = {pair: share_bytes(*pair) for pair in {*zip(units["operator"], units["shapes"], strict=True)}}
+    shares = np.array([told[pair] for pair in zip(units["operator"], units["shapes"], strict=True)]).reshape(-1, 2)
+    shares = np.column_stack([shares, 1 - shares.sum(axis=1)]) * products.to_numpy()[:, None]
+    floor = np.minimum(units["needed_bytes"] / roofs.dram, units["busy"])
+    peaks = find_peaks(units["name"], roofs.flop)
+    most = np.minimum(units["needed_product_flop"] / peaks, units["busy"]).where(products, 0.0)
+    parts = dict(zip(FLOOR, (shares * floor.to_numpy()[:, None]).T, strict=True))
+    arithmetic = (most - floor).clip(lower=0).where(products, 0.0)
+    excess = units["busy"] - floor.where(products, 0.0) - arithmetic
+    moved = dict(zip(BYTES, (shares[:, :2] * units["needed_bytes"].to_numpy()[:, None]).T, strict=False))
+    return units.assign(**parts, **moved, bytes=units["needed_bytes"], arithmetic_ns=arithmetic, excess_ns=excess)
+
+
+def find_peaks(kernels: pd.Series, flop: Mapping[str, float]) -> pd.Series:
+    """Return the peak of each kernel's precision in flop per ns, by its name; infinite if it was not measured.
+
+    >>> kernels = pd.Series(["nvjet_tst_64x8", "sm80_xmma_gemm_f32f32_tf32f32", "sgemm"])
+    >>> find_peaks(kernels, {"bf16": 8, "fp32": 1}).to_list()
+    [8.0, inf, 1.0]
+    """
+    chosen = pd.Series(flop.get("fp32", np.inf), kernels.index, dtype=float)
+    for name, pattern in reversed(ARITHMETIC.items()):
+        chosen = chosen.mask(kernels.str.contains(pattern), flop.get(name, np.inf))
+    return chosen
+
+
+def share_bytes(operator: str, shapes: str) -> tuple[float, float]:
+    """Return which parts of an operator's bytes are weights, and cached keys and values; shapes: of its inputs.
+
+    A product's second matrix is taken for weights, and the second stack of matrices for the cache.
+
+    >>> share_bytes("aten::mm", "[[1, 10], [10, 89]]"), share_bytes("aten::bmm", "[[2, 1, 4], [2, 4, 15]]")
+    ((0.89989889, 0.0), (0.0, 0.75949367))
+    >>> share_bytes("aten::_flash_attention_forward", "[[1, 1, 2, 4], [1, 9, 2, 4], [1, 9, 2, 4]]")
+    (0.0, 0.9)
+    """
+    name, sizes = operator.removeprefix("aten::"), [one for one in json.loads(shapes or "[]") if one]
+    if "attention" in name and len(sizes) > 2:
+        query, cached = prod(sizes[0]), prod(sizes[1]) + prod(sizes[2])
+        return 0.0, cached / (2 * query + cached)
+    if RECURRENT in name:
+        return 1.0, 0.0
+    if name not in (*MATRICES, *STACKS):
+        return 0.0, 0.0
+    # What is added, and scales, may stand before and behind both.
+    found = [one for one in sizes if len(one) == (3 if name in STACKS else 2)][-2:]
+    if len(found) < 2:
+        return 0.0, 0.0
+    first, second = found
+    both = prod(second) / (prod(first) + prod(second) + prod(first[:-1]) * second[-1])
+    share = round(both, 8)
+    return (0.0, share) if name in STACKS else (share, 0.0)
+
+
+def _name_operators(rows: pd.DataFrame) -> str:
+    times = rows.groupby("operator")["traced_ns"].sum().sort_values(ascending=False, kind="stable")
+    return ", ".join(name.removeprefix("aten::") for name in times.index[:3])
+
+
+def _scale_idle(rows: pd.DataFrame, measured: float) -> pd.DataFrame:
+    """Return a range's rows with idle time such that all add up to the measured time, and a row for what does not."""
+    waits = rows["kind"] == WAITS
+    left = measured - rows[[*FLOOR, "arithmetic_ns", "excess_ns"]].to_numpy().sum()
+    # Of these, the last ones take what the others leave.
+    for stretches, name, which in ((False, "gap_ns", waits | ~waits), (False, HOST, waits), (True, HOST, ~waits)):
+        known = rows.loc[which, name].sum()
+        factor = max(left, 0.0) / known if known and (stretches or known > left) else 1.0
+        rows.loc[which, name] *= factor
+        left -= known * factor
+    if abs(left) > 1e-6 * measured:
+        rest = pd.DataFrame([dict.fromkeys((*SUMS,), 0.0) | {"module": "", "kind": UNEXPLAINED, "operators": ""}])
+        rows = pd.concat([rows, rest.assign(**{HOST: left})], ignore_index=True)
+    return rows
+
+
+def list_parts(rows: pd.DataFrame) -> pd.Series:
+    """Return the ns per token by part, which add up to the measured time. rows: of TABLE, of one cell and range."""
+    kinds = rows["kind"]
+    waits, rest = kinds == WAITS, kinds == UNEXPLAINED
+    excess = rows.groupby("kind")["excess_ns"].sum().reindex([PRODUCTS, TRAFFIC, SMALL, SAMPLING], fill_value=0.0)
+    return pd.Series(
+        {
+            **{name.removesuffix("_ns"): rows[name].sum() for name in (*FLOOR, "arithmetic_ns")},
+            **excess.rename({PRODUCTS: BELOW}),
+            WAITS: rows.loc[waits, ["excess_ns", HOST]].to_numpy().sum(),
+            "gaps between launches": rows["gap_ns"].sum(),
+            "host": rows.loc[~waits & ~rest, HOST].sum(),
+            UNEXPLAINED: rows.loc[rest, "ns"].sum(),
+        }
+    )
+
+
+def rank_causes(rows: pd.DataFrame) -> pd.Series:
+    """Return the ns per token above the floor by cause, the largest first.
+
+    Launches count with the idle time before them, which goes with them. rows: of TABLE, of one cell and range.
+    """
+    apart = rows["kind"] == PRODUCTS
+    causes = rows[~apart].groupby("kind")["ns"].sum()
+    causes[BELOW] = rows.loc[apart, "excess_ns"].sum()
+    causes["arithmetic"] = rows.loc[apart, "arithmetic_ns"].sum()
+    causes["gaps before products"] = rows.loc[apart, ["gap_ns", "host_ns"]].to_numpy().sum()
+    return causes.sort_values(ascending=False, kind="stable")
+
+
+def main(launches: str, time: tuple[str, str], peaks: str, csv: str) -> None:
+    """Read the launches of torch's trace, the unprofiled steps with their sidecar, and the peaks; write the table."""
+    repeated = "processes" in read_facts(time[1])
+    measured = measure_tokens(reading.read(time[0], REPEATED if repeated else STEPS))
+    rates = {name: rate / 1e9 for name, rate in (read_peaks(peaks) if peaks else {}).items()}
+    if measured is None or "dram" not in rates:
+        write_csv(TABLE.empty(), csv)
+        return
+    rows: Sequence[pd.DataFrame] = [part[part["step"].notna()] for part in reading.parts(launches, owners.TABLE)]
+    write_csv(divide_tokens(pd.concat(rows, ignore_index=True), measured, Roofs(rates["dram"], rates)), csv)
