@@ -148,7 +148,7 @@ def test_lstm_reads_a_text_to_its_last_word(tmp_path: Path, packed: bool) -> Non
 
 @needs_library
 def test_training_reads_train_and_inference_test(tmp_path: Path) -> None:
-    folder = write(tmp_path / "a", train__a_txt="rat\n" * 9, test__a_txt="tar\n" * 9)
+    folder = write(tmp_path / "a", train__a_txt="rat\n" * 30, test__a_txt="tar\n" * 30)
     for phase, word in (("train", "rat"), ("inference", "tar")):
         ((inputs, _),) = loaded(cell(folder, "gpt", phase, vocabulary=40, tokens=9))
         text = " ".join(texts_of(tmp_path / "kept", inputs))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import torch
 from torch import Tensor
@@ -218,7 +218,7 @@ def find_form(sample: Any) -> TextForm | None:
     """
     inputs, target = sample if isinstance(sample, tuple) and len(sample) == 2 else (None, None)
     if _is_text(inputs) and _is_text(target) and len(inputs) == len(target):
-        return TextForm("masked" if (target == IGNORED).any() else "continued", len(inputs))
+        return TextForm("masked" if target.eq(IGNORED).any() else "continued", len(inputs))
     if isinstance(inputs, tuple) and len(inputs) == 2:
         first, second = inputs
         if _is_text(first) and _is_text(second) and _is_text(target):
@@ -228,7 +228,7 @@ def find_form(sample: Any) -> TextForm | None:
     return None
 
 
-def _is_text(one: Any) -> bool:
+def _is_text(one: Any) -> TypeGuard[Tensor]:
     return isinstance(one, Tensor) and one.dim() == 1 and one.dtype == torch.int64
 
 
