@@ -58,9 +58,10 @@ LEARNING: dict[str, tuple[int, float]] = {
     "deeplab": (16, 1),
     "pspnet": (14, 1),
     "icnet": (60, 1),
+    "dped": (20, 1),
 }
 # Models for which no such steps are known yet.
-UNKNOWN = ("dped", "inceptionv3", "inceptionv4", "spade", "srgan", "vgg16", "vgg19")
+UNKNOWN = ("inceptionv3", "inceptionv4", "spade", "srgan", "vgg16", "vgg19")
 # Those whose learning takes a second or two; and shapes that make it quick.
 QUICK = ("lstm", "gpt", "bert", "gnmt", "pixelrnn", "srcnn", "unet")
 LEARNT_SHAPES: dict[str, dict[str, Any]] = {

@@ -1,6 +1,7 @@
 """tasks/tokens: texts that packages ship as samples of each model of texts; vocabularies; one line for what does not fit."""
 
 import codecs
+import importlib
 import os
 import sys
 import this
@@ -59,10 +60,8 @@ def loaded(tiny: dict[str, Any]) -> list[Any]:
 
 def texts_of(kept: Path, rows: torch.Tensor) -> list[str]:
     """Texts that rows of tokens are made of, by the only vocabulary that is kept."""
-    import sentencepiece
-
     (path,) = kept.glob("*.model")
-    library = sentencepiece.SentencePieceProcessor(model_proto=path.read_bytes())
+    library = importlib.import_module("sentencepiece").SentencePieceProcessor(model_proto=path.read_bytes())
     return [library.decode(row.tolist()) for row in rows]
 
 
@@ -217,6 +216,12 @@ def test_texts_that_do_not_fit_are_named(tmp_path: Path, fault: str) -> None:
     with pytest.raises(ConfigError, match=words) as told:
         loaded(zoo.cell(name, data=data, **given))
     assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("root", [None, "nowhere"])
+def test_texts_that_are_not_there_are_named(root: str | None) -> None:
+    with pytest.raises(ConfigError, match=f"gpt: data.root = {root!r} does not exist: name a text file or a folder"):
+        loaded(zoo.cell("gpt", data={"source": "text", "root": root}))
 
 
 def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
