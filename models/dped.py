@@ -119,8 +119,9 @@ def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, 
 
 
 def adapt(raw: tuple[Any, Any], shape: SimpleNamespace) -> tuple[Tensor, Tensor]:
-    """Make such a sample from a PIL image."""
-    return _dull(*restoration.adapt(raw, shape))
+    """Make such a sample from a PIL image, or take a pair."""
+    dull, better = restoration.adapt(raw, shape)
+    return (dull, better) if isinstance(raw, images.Pair) else _dull(dull, better)
 
 
 def _dull(_: Tensor, image: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,10 +11,15 @@ class DataSettings(TypedDict):
     arguments: Mapping[str, Any]
     # Class name in torchvision.datasets, such as MNIST or VOCSegmentation, for source `dataset`.
     name: str | None
-    # Folder that holds the data set or the images; nothing is ever downloaded.
+    # Folder that holds the data set, the images or the texts, or a text file; nothing is ever downloaded.
     root: str | None
     # `synthetic` data are defined in the model's file.
-    source: Literal["synthetic", "dataset", "folder"]
+    source: Literal["synthetic", "dataset", "folder", "text"]
+    # Share of the samples that only inference reads; training reads the others.
+    test: float
+    # Folder that keeps vocabularies learnt from the texts of the training, each under the digest of what it was
+    # learnt from.
+    vocabulary: str
 
 
 class ProfilerSettings(TypedDict):

@@ -16,7 +16,7 @@ WITHOUT_FILES = "FakeData"
 
 
 def data_set_folder(cell: CellSettings) -> str | None:
-    """Folder of the cell's data set; None if its samples are synthetic.
+    """Folder of the cell's data set, or its file of texts; None if its samples are synthetic.
 
     Raises:
         ConfigError: the configuration names no folder, or the folder does not exist.
@@ -26,7 +26,10 @@ def data_set_folder(cell: CellSettings) -> str | None:
         return None
     # Messages about the folder must not show a secret.
     found = secret_values.reveal_secrets(folder)
-    if not found or not Path(found).is_dir():
+    if source == "text":
+        if not found or not Path(found).exists():
+            raise ConfigError(f"{cell['model']}: data.root = {folder!r} does not exist: name a text file or a folder")
+    elif not found or not Path(found).is_dir():
         holds = "your images" if source == "folder" else f"{name}"
         raise ConfigError(f"{cell['model']}: data.root = {folder!r} is not a folder: name the one that holds {holds}")
     return found
@@ -59,12 +62,12 @@ def _facts(path: Path) -> tuple[str, int, int]:
 
 @functools.cache
 def _summed(folder: str) -> dict[str, Any]:
-    """Number, total size and digest of a folder's files.
+    """Number, total size and digest of a folder's files, or of one file.
 
     The digest covers paths, sizes and modification times: reading a large data set would take longer than the jobs.
     The result is cached per process, as listing a million files takes seconds.
     """
-    return _digest(_files(folder, "", frozenset()))
+    return _digest([_facts(Path(folder))] if Path(folder).is_file() else _files(folder, "", frozenset()))
 
 
 def _digest(files: Iterable[tuple[str, int, int]]) -> dict[str, Any]:

@@ -15,16 +15,16 @@ from pathlib import Path
 NO_SYNC = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF)
 
 
-def write_synced(path: Path, text: str) -> None:
-    """Replace a file's content by this text, completely or not at all.
+def write_synced(path: Path, content: str | bytes) -> None:
+    """Replace a file's content, completely or not at all.
 
     Raises:
         OSError: it cannot be written.
     """
     descriptor, partial = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             # A temporary file is its owner's alone, and what it becomes is as readable as any other file.
             os.fchmod(file.fileno(), 0o666 & ~_umask())

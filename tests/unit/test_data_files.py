@@ -73,6 +73,17 @@ def test_a_copy_that_keeps_times_is_the_same(images: Path, tmp_path: Path) -> No
     assert summed(tmp_path / "moved") == before
 
 
+def test_a_file_of_texts_may_stand_alone(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one")
+    given = cell(tmp_path / "a.txt", "text")
+    before = data_files.summarise_data_set(given)["data_files"]
+    again(tmp_path / "a.txt", "two")
+    data_files._summed.cache_clear()
+    after = data_files.summarise_data_set(given)["data_files"]
+    assert (before["count"], before["bytes"]) == (after["count"], after["bytes"]) == (1, 3)
+    assert before["digest"] != after["digest"]
+
+
 @pytest.mark.parametrize("made_up", [cell("/nowhere", "synthetic"), cell(None, "dataset", "FakeData")])
 def test_samples_that_are_made_up_have_no_files(made_up: dict) -> None:
     assert data_files.summarise_data_set(made_up) == {}
@@ -83,6 +94,7 @@ def test_samples_that_are_made_up_have_no_files(made_up: dict) -> None:
     [
         (cell(None), "mine: data.root = None is not a folder: name the one that holds your images"),
         (cell("/nowhere"), "mine: data.root = '/nowhere' is not a folder"),
+        (cell("/nowhere", "text"), "mine: data.root = '/nowhere' does not exist: name a text file or a folder"),
         (cell("/nowhere", "dataset", "MNIST"), "name the one that holds MNIST"),
     ],
 )

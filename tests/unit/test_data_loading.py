@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from matplotlib import cbook
 from PIL import Image
 from torch import nn
 from torch.utils.data import IterableDataset
@@ -75,6 +76,64 @@ def test_the_seed_says_which_samples(tmp_path: Path) -> None:
     # Training goes through the same samples in another order.
     trained = labels_of("train", window=8, data=source, seed=1)
     assert trained != one and sorted(trained) == sorted(one)
+
+
+# Photographs and drawings that matplotlib ships.
+SHIPPED = ("grace_hopper.jpg", "logo2.png", "Minduka_Present_Blue_Pack.png")
+
+
+def shipped_images(folder: Path, worse: bool) -> str:
+    """A folder of images without classes; worse: of pairs instead, each of a small dark image and the image."""
+    for name in SHIPPED:
+        with cbook.get_sample_data(name, asfileobj=True) as file, Image.open(file) as read:
+            image = read.convert("RGB").resize((32, 32))
+        parts = (
+            {"input": image.resize((16, 16)).point(lambda level: level // 2), "target": image} if worse else {"": image}
+        )
+        for part, one in parts.items():
+            (folder / part).mkdir(parents=True, exist_ok=True)
+            one.save(folder / part / f"{Path(name).stem}.png")
+    return str(folder)
+
+
+@pytest.mark.parametrize("name", ["srcnn", "srgan", "dped", "pixelrnn"])
+def test_images_need_no_classes_where_the_model_has_none(tmp_path: Path, name: str) -> None:
+    source = {"source": "folder", "root": shipped_images(tmp_path / "a", False)}
+    tiny = zoo.cell(name, batch=3, data=source)
+    (inputs, target), (known, known_target) = zoo.batch(tiny), zoo.batch(zoo.cell(name, batch=3))
+    assert inputs.shape == known.shape and target.shape == known_target.shape
+    assert len({round(float(one.float().mean()), 4) for one in inputs}) == 3
+
+
+@pytest.mark.parametrize("name", ["srcnn", "srgan", "dped"])
+def test_pairs_of_a_worse_and_a_better_image_are_what_is_learnt(tmp_path: Path, name: str) -> None:
+    source = {"source": "folder", "root": shipped_images(tmp_path / "a", True)}
+    worse, better = zoo.batch(zoo.cell(name, batch=3, data=source))
+    known, known_better = zoo.batch(zoo.cell(name, batch=3))
+    assert worse.shape == known.shape and better.shape == known_better.shape
+    # The better one is twice as bright; srgan's is scaled to [-1, 1].
+    better = better / 2 + 0.5 if name == "srgan" else better
+    assert worse.mean((1, 2, 3)) * 2 == pytest.approx(better.mean((1, 2, 3)), rel=0.1)
+
+
+def test_pairs_may_be_an_image_and_its_mask(tmp_path: Path) -> None:
+    source = {"source": "folder", "root": shipped_images(tmp_path / "a", True)}
+    for path in (tmp_path / "a" / "target").iterdir():
+        Image.new("L", (32, 32), 1).save(path)
+    _, mask = zoo.batch(zoo.cell("unet", data=source))
+    assert mask.eq(1).all()
+
+
+def test_training_reads_train_and_inference_test_or_a_share(tmp_path: Path) -> None:
+    for part, count in (("train", 6), ("test", 4)):
+        image_folder(tmp_path / "a" / part, x=count, y=count)
+    source = {"source": "folder", "root": str(tmp_path / "a")}
+    assert len(labels_of("train", window=6, data=source)) == 12
+    assert sorted(labels_of("inference", window=4, data=source)) == [0] * 4 + [1] * 4
+    shared = {"source": "folder", "root": str(tmp_path / "a" / "train"), "test": 0.34}
+    assert sorted(labels_of("inference", window=2, data=shared)) == [0, 0, 1, 1]
+    with pytest.raises(ConfigError, match="has 8 samples, 10 are needed"):
+        labels_of("train", window=5, data=shared)
 
 
 # Of a black and a white image, what the network takes: [0, 1] unless its authors scaled otherwise.
@@ -153,7 +212,9 @@ def test_spade_has_a_class_for_pixels_without_one() -> None:
          "profzoo downloads nothing; put MNIST under 'here'"),
         ("unet", {"source": "dataset", "name": "FakeData"}, "needs masks"),
         ("lstm", {"source": "dataset", "name": "FakeData"}, "lstm takes no image data set"),
-        ("mobilenetv2", {"source": "folder"}, "data.root = 'here'"),
+        ("mobilenetv2", {"source": "folder"}, "data.root = 'here' holds no image: name a folder with files such as"),
+        ("mobilenetv2", {"source": "folder", "root": "flat"}, "put the images into a folder for each class"),
+        ("srcnn", {"source": "folder", "root": "pairs"}, "odd is not in both of input and target: add it, or remove"),
         ("unet", {"source": "dataset", "name": "VOCSegmentation", "arguments": {"year": "3000"}}, "data.name = VOCSegmentation"),
     ],
 )  # fmt: skip
@@ -162,6 +223,10 @@ def test_data_that_does_not_fit_is_named(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here").mkdir()
+    shipped_images(tmp_path / "flat", False)
+    Image.new("L", (8, 8)).save(tmp_path / "flat" / "other.png")
+    shipped_images(tmp_path / "pairs", True)
+    Image.new("L", (8, 8)).save(tmp_path / "pairs" / "input" / "odd.png")
     with pytest.raises(ConfigError, match=words):
         all_batches(name, data={"root": "here", **source})
 

@@ -1,6 +1,7 @@
 """The zoo: sizes, shapes, learning; the harness that runs it."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -180,19 +181,30 @@ def test_outputs_by_initial_weights_depend_on_the_input_and_fit_into_fp16(name: 
     assert 1e-3 < largest < 1e4 and (one - other).abs().max() > 1e-3 * largest
 
 
-@pytest.mark.parametrize("name", slow.only(zoo.LEARNING, "lstm", "srcnn", "llama"))
-def test_training_learns_a_batch(name: str) -> None:
-    """Its error becomes less than the least that an answer has which does not look at the input."""
-    tiny, (steps, times), errors = zoo.cell(name), zoo.LEARNING[name], []
-    batch, trainer = zoo.telling_batch(tiny), zoo.trainer(tiny, zoo.network(tiny))
-    trainer.optimizers[0].param_groups[0]["lr"] *= times
-    step = trainer.model.training_step or training_step.run_training_step
-    for index in range(steps):
-        step(trainer, batch)
-        # At high rates an error goes up and down at the end.
-        if index >= steps - 4:
-            errors.append(zoo.error(trainer, batch))
-    assert min(errors) < LEARNT * zoo.blind_error(trainer, batch)
+@pytest.mark.parametrize("name", slow.only(zoo.LEARNING, *zoo.QUICK))
+def test_training_lowers_the_error_of_samples_that_it_did_not_see(name: str) -> None:
+    assert zoo.learnt(zoo.cell(name, **zoo.LEARNT_SHAPES.get(name, {})), *zoo.LEARNING[name]) < LEARNT
+
+
+def test_every_model_learns_or_is_named() -> None:
+    assert sorted([*zoo.LEARNING, *zoo.OTHERWISE, *zoo.UNKNOWN]) == ZOO
+
+
+# Losses that are broken, each made of the right one.
+BROKEN: dict[str, Callable[[Callable], Callable]] = {
+    "detached": lambda loss: lambda outputs, target: loss(outputs.detach().requires_grad_(), target),
+    "shuffled targets": lambda loss: lambda outputs, target: loss(outputs, target.roll(1, 0)),
+    "sign flipped": lambda loss: lambda outputs, target: -loss(outputs, target),
+    "wrong axis": lambda loss: lambda outputs, target: loss(outputs.transpose(-1, -2).reshape(outputs.shape), target),
+}
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+@pytest.mark.parametrize("name", ["lstm", "gpt", "srcnn"])
+def test_a_broken_loss_teaches_nothing(name: str, fault: str) -> None:
+    tiny = zoo.cell(name, **zoo.LEARNT_SHAPES[name])
+    loss = BROKEN[fault](interface.load_functions(tiny["module"]).loss)
+    assert not zoo.learnt(tiny, *zoo.LEARNING[name], loss) < LEARNT
 
 
 @pytest.mark.parametrize("name", slow.only(["dlrm", "flux", "stablediffusion"], "dlrm", "flux"))

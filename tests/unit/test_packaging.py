@@ -38,9 +38,9 @@ def needed(requirements: list[str]) -> set[str]:
 
 RUN = needed(DECLARED["project"]["dependencies"])
 BATCH = needed(DECLARED["project"]["optional-dependencies"]["cluster"])
-# What only some formats of tables, reports of ncu without an ncu, and agents need; no lock holds it.
+# What only some formats of tables, reports of ncu without an ncu, agents, and texts need; no lock holds it.
 EXTRAS = DECLARED["project"]["optional-dependencies"]
-FORMATS = needed([*EXTRAS["parquet"], *EXTRAS["ncu"], *EXTRAS["mcp"]])
+FORMATS = needed([*EXTRAS["parquet"], *EXTRAS["ncu"], *EXTRAS["mcp"], *EXTRAS["text"]])
 DEVELOP = needed(DECLARED["dependency-groups"]["dev"])
 # Libraries whose networks settings are tried on, and frameworks of scripts; whoever wants these installs them. No test
 # imports them.

@@ -1,258 +1,238 @@
-"""Parts of the time of a token: traces with known sums, read as real ones are, and ranges that a real step opens."""
+"""tasks/tokens: texts that packages ship as samples of each model of texts; vocabularies; one line for what does not fit."""
 
-import json
-from collections.abc import Sequence
-from itertools import pairwise
+import codecs
+import importlib
+import os
+import sys
+import this
+from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any
 
-import numpy as np
-import pandas as pd
 import pytest
 import torch
 
-from profzoo.cell import settings
-from profzoo.config.configuration import normalise_config
-from profzoo.figures import token_parts
-from profzoo.figures.tokens import draw
-from profzoo.harness.observers import recorders
-from profzoo.io.csv_tables import read
-from profzoo.io.scripts import write_csv
-from profzoo.range_names import DECODE, PREFILL
-from profzoo.report.cell_section import describe_tokens
-from profzoo.tables import tokens
-from profzoo.tools.torch import activity, owners
-from profzoo.tools.torch.trace import read_trace
+from models import bert, gnmt
+from profzoo.errors import ConfigError
+from profzoo.harness import interface
+from profzoo.harness.step import batches, training_step
+from profzoo.harness.tasks import tokens
 from tests import zoo
-from tests.conftest import DATA
-from tests.gpu.programs import decoder
-from tests.unit.test_recorders import CPU, run
-from tests.unit.test_torch_trace import Event, called, part, ran, span
 
-FURTHER = 3
-
-
-class Launch(NamedTuple):
-    """A launch of a token: what it computes, how long it runs, and how long the GPU was idle before it, in us."""
-
-    operator: str
-    shapes: Sequence[object]
-    module: str
-    us: float
-    idle: float = 0.5
-    kernel: str = "kernel"
-    category: str = "kernel"
-
-
-# By shapes in fp32: 4 * (1000 + 2e6 + 2000) bytes, of which 8e6 are weights, and 4 * (2 * 64 + 2 * 500 * 64) bytes.
-PRODUCT = Launch("aten::mm", [[1, 1000], [1000, 2000]], "blocks.0.up", 10)
-ATTENTION = Launch("aten::_flash_attention_forward", [[1, 1, 4, 16], [1, 500, 4, 16], [1, 500, 4, 16]], "blocks.0", 3)
-NORM = Launch("aten::native_layer_norm", [[1, 1, 1000], [], [1000], [1000], []], "blocks.0.norm", 2)
-CHOICE = Launch("aten::argmax", [[1, 2000], [], []], "", 4)
-PLAIN = (NORM, ATTENTION, PRODUCT, CHOICE)
-# What is planted, with the us that it costs per token.
-COPIED = Launch("aten::cat", [[[1, 4, 150_000, 16], [1, 4, 1, 16]], []], "blocks.0", 80)
-PIECES = tuple(
-    Launch(f"aten::{name}", [[1, 1, 1000], []], "blocks.0.norm", 2, 1.0) for name in ("pow", "mean", "rsqrt", "mul") * 4
+FOLDER = os.environ.get("PROFZOO_TEXT")
+if FOLDER:
+    sys.path.append(FOLDER)
+needs_library = pytest.mark.skipif(
+    not FOLDER,
+    reason="no sentencepiece: PROFZOO_TEXT names no folder; tests/tools/install-package.sh text DIR sets one up",
 )
-READ = Launch(
-    "aten::_local_scalar_dense", [[1]], "", 1, kernel="Memcpy DtoH (Device -> Pageable)", category="gpu_memcpy"
-)
-LATE = PLAIN[0]._replace(idle=30.5)
-PLANTED = {
-    tokens.TRAFFIC: ((COPIED, *PLAIN), 80.5),
-    tokens.SMALL: ((*PIECES, *PLAIN), 16 * 3 + 2.5),
-    tokens.WAITS: ((LATE, *PLAIN[1:], READ), 30.5 + 1.5),
+ZEN = codecs.decode(this.s, "rot13").split("\n")
+# A translation that can be learnt: letters 13 places on.
+PAIRS = [(line, codecs.encode(line, "rot13")) for line in ZEN if line]
+
+
+def licence(package: str) -> str:
+    """Text of the licence that a package ships."""
+    files = metadata.files(package) or []
+    return next(one for one in files if one.name.startswith("LICENSE")).read_text(encoding="utf-8")
+
+
+def write(folder: Path, **files: str) -> Path:
+    for name, text in files.items():
+        path = folder / name.replace("__", "/").replace("_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return folder
+
+
+def cell(folder: Path, model: str, phase: str = "train", /, **given: Any) -> dict[str, Any]:
+    """A tiny cell whose samples are the texts of a folder."""
+    data = {"source": "text", "root": str(folder), "vocabulary": str(folder.parent / "kept")}
+    named = {key: given.pop(key) for key in ("name", "test", "root") if key in given}
+    sizes = {} if model == "lstm" else {"vocabulary": 150}
+    return zoo.cell(model, phase, **{**sizes, **given}, data={**data, **named})
+
+
+def loaded(tiny: dict[str, Any]) -> list[Any]:
+    return list(batches.iterate_batches(tiny, interface.load_functions(tiny["module"])))
+
+
+def texts_of(kept: Path, rows: torch.Tensor) -> list[str]:
+    """Texts that rows of tokens are made of, by the only vocabulary that is kept."""
+    (path,) = kept.glob("*.model")
+    library = importlib.import_module("sentencepiece").SentencePieceProcessor(model_proto=path.read_bytes())
+    return [library.decode(row.tolist()) for row in rows]
+
+
+# For each model of texts, files that packages ship.
+SHIPPED: dict[str, dict[str, str]] = {
+    "lstm": {"plot_txt": licence("matplotlib"), "arrays_txt": licence("numpy")},
+    "gnmt": {"zen_tsv": "\n".join("\t".join(pair) for pair in PAIRS)},
+    "bert": {"zen_txt": "\n".join(ZEN)},
+    "gpt": {"plot_txt": licence("matplotlib")},
 }
-RATES = {"dram": 1e12, "fp32": 1e15}
 
 
-def lay_out(token: Sequence[Launch], steps: int = 2) -> list[Event]:
-    """Events of steps that generate 1 + FURTHER tokens by the same launches; the host is always ahead."""
-    events, gpu, number = [], 1000.0, 0
-    for step in range(steps):
-        begin = 10_000.0 * step
-        gpu, at, edges = max(gpu, begin + 1000), begin, [begin + 0.5]
-        for _ in range(1 + FURTHER):
-            for launch in token:
-                number += 1
-                at, gpu = at + 1, gpu + launch.idle
-                inputs = {"Input Dims": launch.shapes, "Input type": [_kind(one) for one in launch.shapes]}
-                told = {"External id": number, "Concrete Inputs": [""] * len(launch.shapes), **inputs}
-                events.append(span(launch.operator, at, 0.9, **told))
-                if launch.module:
-                    events.append(span(f"profzoo:module:{launch.module}:Linear", at - 0.01, 0.95))
-                events.append(called(at + 0.1, number, operator=number))
-                more = {"category": launch.category, "stream": 7, "device": 0, "context": 1}
-                events.append(ran(launch.kernel, gpu, launch.us, number, number, **more))
-                gpu += launch.us
-            edges.append(at + 0.95)
-        events += [part("step", begin, at + 2 - begin), part("forward", begin, at + 1.5 - begin)]
-        events += [part(PREFILL, edges[0], edges[1] - edges[0]), part(DECODE, edges[1], at + 1.4 - edges[1])]
-    return events
+@needs_library
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_model_trains_on_texts_that_packages_ship(tmp_path: Path, name: str) -> None:
+    tiny = cell(write(tmp_path / "texts", **SHIPPED[name]), name)
+    ((inputs, target),) = loaded(tiny)
+    drawn, drawn_target = zoo.batch(zoo.cell(name))
+    for found, known in ((inputs, drawn), (target, drawn_target)):
+        for one, other in zip(
+            found if isinstance(found, list | tuple) else [found],
+            known if isinstance(known, list | tuple) else [known],
+            strict=True,
+        ):
+            assert one.shape == other.shape and one.dtype == other.dtype
+    trainer = zoo.trainer(tiny, zoo.network(tiny))
+    assert training_step.run_training_step(trainer, (inputs, target)).isfinite()
 
 
-def _kind(shape: object) -> str:
-    return "" if not shape else "TensorList" if isinstance(shape[0], list) else "float"
+@needs_library
+def test_gpt_reads_the_text_word_by_word(tmp_path: Path) -> None:
+    ((inputs, target),) = loaded(cell(write(tmp_path / "a", a_txt="\n".join(ZEN)), "gpt", tokens=40, batch=1))
+    assert torch.equal(inputs[:, 1:], target[:, :-1])
+    (text,) = texts_of(tmp_path / "kept", inputs)
+    assert text[:20] in " ".join(line for line in ZEN if line)
 
 
-def divide(folder: Path, token: Sequence[Launch], further_ns: float, first_ns: float = 1e5) -> pd.DataFrame:
-    """The table of a trace and of unprofiled steps whose tokens take so long, all of them files."""
-    events = json.dumps({"traceEvents": lay_out(token)})
-    (folder / "t.json").write_text(events)
-    write_csv(owners.tabulate_launches(read_trace(folder / "t.json")), str(folder / "launches.csv"))
-    times = {f"token_{place}_ns": round(further_ns) if place else round(first_ns) for place in range(1 + FURTHER)}
-    steps = pd.DataFrame({"step": range(12), "wall_ns": 10**6, "gpu_ns": 10**6, "items": 1}).assign(**times)
-    steps.to_csv(folder / "time.csv", index=False)
-    (folder / "time.csv.json").write_text("{}")
-    rows = [(name, rate, "byte/s", "") for name, rate in RATES.items()]
-    pd.DataFrame(rows, columns=["peak", "rate", "unit", "how"]).to_csv(folder / "peaks.csv", index=False)
-    files = str(folder / "time.csv"), str(folder / "time.csv.json")
-    tokens.main(str(folder / "launches.csv"), files, str(folder / "peaks.csv"), str(folder / "tokens.csv"))
-    return read(folder / "tokens.csv", tokens.TABLE)
+@needs_library
+def test_bert_masks_what_is_to_be_told_and_pads_no_window(tmp_path: Path) -> None:
+    folder = write(tmp_path / "a", a_txt="\n".join(ZEN))
+    ((inputs, target),) = loaded(cell(folder, "bert", batch=8))
+    told = target != tokens.IGNORED
+    assert told[:, 0].all() and not told.all() and (inputs != tokens.PADDING).all()
+    assert (inputs[told] == bert.MASK).any()
+    # Where each line is a text of its own, what is behind its end is padding that is never to be told.
+    form, shape = tokens.TextForm("masked", 12), SimpleNamespace(padded=True)
+    vocabulary = tokens.learn_vocabulary([line for line in ZEN if line], 150, tmp_path / "kept")
+    lines = [tokens.Line(("so",), 0), tokens.Line((ZEN[0] + ZEN[2],), 0)]
+    (short, wanted), (long, _) = tokens.TextSamples(form, shape, vocabulary, 0).take(lines, 2)
+    assert (short == tokens.PADDING).any() and (wanted[short == tokens.PADDING] == tokens.IGNORED).all()
+    assert (long != tokens.PADDING).all()
 
 
-def wall_ns(token: Sequence[Launch]) -> float:
-    """What a token takes on the GPU, summed launch by launch."""
-    return 1e3 * sum(launch.us + launch.idle for launch in token)
+@needs_library
+@pytest.mark.parametrize("aligned", [True, False])
+def test_gnmt_translates_lines_that_belong_together(tmp_path: Path, aligned: bool) -> None:
+    source, target = ("\n".join(part) for part in zip(*PAIRS, strict=True))
+    files = {"zen_en": source, "zen_rot": target} if aligned else SHIPPED["gnmt"]
+    tiny = cell(write(tmp_path / "a", **files), "gnmt", tokens=60, name="en-rot" if aligned else None)
+    (((read, before), wanted),) = loaded(tiny)
+    assert (before[:, 0] == gnmt.START).all()
+    # Behind the end of a translation nothing is to be told, and what comes before a word is the one that was wanted.
+    for row, known, shifted in zip(wanted, texts_of(tmp_path / "kept", read), before, strict=True):
+        written = row[row != tokens.IGNORED]
+        assert written[-1] == tokens.END and torch.equal(shifted[1 : len(written)], written[:-1])
+        (text,) = texts_of(tmp_path / "kept", written[None])
+        assert (known, text) in PAIRS
 
 
-def test_parts_are_those_of_the_launches(tmp_path: Path) -> None:
-    table = divide(tmp_path, PLAIN, wall_ns(PLAIN))
-    rows = table[table["range"] == DECODE].set_index("module")
-    assert rows["kind"].to_dict() == {
-        "blocks.0.norm": tokens.SMALL, "blocks.0": tokens.PRODUCTS, "blocks.0.up": tokens.PRODUCTS,
-        "(decode)": tokens.SAMPLING,
-    }  # fmt: skip
-    product, attention = rows.loc["blocks.0.up"], rows.loc["blocks.0"]
-    assert [product[name] for name in tokens.PARTS] == pytest.approx([8000, 0, 12, 0, 1988, 500, 0], rel=1e-3)
-    assert [attention[name] for name in tokens.PARTS] == pytest.approx([0, 256, 0.512, 0, 2743.5, 500, 0], rel=1e-3)
-    assert product["weights_bytes"] == pytest.approx(8e6, rel=1e-6) and attention["cache_bytes"] == 2 * 500 * 64 * 4
-    assert rows["launches"].eq(1).all() and rows["tokens"].eq(FURTHER).all()
-    # By construction, and by a sum that knows nothing of parts.
-    assert rows["ns"].sum() == pytest.approx(wall_ns(PLAIN), rel=1e-6)
-    assert rows["traced_ns"].sum() == pytest.approx(wall_ns(PLAIN), rel=1e-6)
-    assert table.loc[table["range"] == PREFILL, "ns"].sum() == pytest.approx(1e5, rel=1e-6)
+@needs_library
+@pytest.mark.parametrize("packed", [False, True])
+def test_lstm_reads_a_text_to_its_last_word(tmp_path: Path, packed: bool) -> None:
+    """Classes are the first fields of lines. Without packing, the network's state after the last place counts."""
+    folder = write(tmp_path / "a", a_tsv="bad\tno\ngood\tyes\nbad\tnever\ngood\talways")
+    (((words, lengths), classes),) = loaded(cell(folder, "lstm", "inference", packed=packed))
+    assert sorted(classes.tolist()) == [0, 0, 1, 1]
+    filled = (words != 0).any(-1)
+    if packed:
+        assert torch.equal(filled.sum(1), lengths) and filled[:, 0].all() and not filled[:, -1].any()
+    else:
+        assert filled[:, -1].all() and not filled[:, 0].any()
 
 
-@pytest.mark.parametrize("cause", PLANTED)
-def test_a_planted_cause_is_named_first_with_its_time(tmp_path: Path, cause: str) -> None:
-    token, cost = PLANTED[cause]
-    table = divide(tmp_path, token, wall_ns(token))
-    causes = tokens.rank_causes(table[table["range"] == DECODE])
-    # The norm itself is small too; idle time between the last token and its successor is there once less.
-    assert causes.index[0] == cause and causes.iloc[0] == pytest.approx(
-        1e3 * cost, rel=0.02 + 0.34 * (cause == "waits")
-    )
-    assert table.loc[table["range"] == DECODE, "ns"].sum() == pytest.approx(wall_ns(token), rel=1e-6)
+@needs_library
+def test_training_reads_train_and_inference_test(tmp_path: Path) -> None:
+    folder = write(tmp_path / "a", train__a_txt="rat\n" * 30, test__a_txt="tar\n" * 30)
+    for phase, word in (("train", "rat"), ("inference", "tar")):
+        ((inputs, _),) = loaded(cell(folder, "gpt", phase, vocabulary=40, tokens=9))
+        text = " ".join(texts_of(tmp_path / "kept", inputs))
+        assert {"rat", "tar"} & set(text.split()) == {word}
+    # The vocabulary is that of the training in both.
+    assert len(list((tmp_path / "kept").glob("*"))) == 1
 
 
-@pytest.mark.parametrize("faster", [0.7, 0.98, 1.3])
-def test_idle_time_is_scaled_to_the_unprofiled_run(tmp_path: Path, faster: float) -> None:
-    """Busy time stays; what the GPU cannot have been idle is told as what does not add up."""
-    token = tuple(launch._replace(idle=6.5) for launch in PLAIN)
-    measured = faster * wall_ns(PLAIN)
-    rows = divide(tmp_path, token, measured).query("range == 'decode'")
-    busy = 1e3 * sum(launch.us for launch in token)
-    assert rows["ns"].sum() == pytest.approx(measured, rel=1e-6)
-    assert rows[["gap_ns", "host_ns"]].to_numpy().sum() == pytest.approx(measured - busy, rel=1e-6)
-    off = rows.loc[rows["kind"] == tokens.UNEXPLAINED, "ns"].sum()
-    assert off == pytest.approx(min(measured - busy, 0), abs=1e-3)
-    assert rows["traced_ns"].sum() == pytest.approx(wall_ns(token), rel=1e-6)
+@needs_library
+def test_a_share_is_kept_for_inference(tmp_path: Path) -> None:
+    lines = [f"{number:03d}" for number in range(100)]
+    folder = write(tmp_path / "a", a_tsv="\n".join(f"{at % 2}\t{line}" for at, line in enumerate(lines)))
+    sizes = {"packed": True, "test": 0.2}
+    seen = {phase: {tuple(words.flatten().tolist()) for (words, _), _ in [
+        sample for batch in [loaded(cell(folder, "lstm", phase, batch=count, **sizes))[0]]
+        for sample in zip(zip(*batch[0], strict=True), batch[1], strict=True)]}
+        for phase, count in (("train", 80), ("inference", 20))}  # fmt: skip
+    assert not seen["train"] & seen["inference"]
+    with pytest.raises(ConfigError, match="has 20 samples, 21 are needed"):
+        loaded(cell(folder, "lstm", "inference", batch=21, **sizes))
 
 
-def test_without_tokens_or_peaks_there_are_no_rows(tmp_path: Path) -> None:
-    assert tokens.measure_tokens(pd.DataFrame({"step": range(9), "wall_ns": 5.0, "gpu_ns": 5.0})) is None
-    assert (
-        len(tokens.divide_tokens(pd.DataFrame({"step": [np.nan]}), tokens.Measured(1, 1, 1), tokens.Roofs(1, {}))) == 0
-    )
+@needs_library
+def test_a_vocabulary_is_learnt_once_and_again_if_the_text_changes_or_the_file_is_damaged(tmp_path: Path) -> None:
+    texts, kept = [line for line in ZEN if line], tmp_path / "kept"
+    first = tokens.learn_vocabulary(texts, 150, kept)
+    (path,) = kept.glob("*")
+    made = path.read_bytes()
+    age = path.stat().st_mtime_ns
+    assert tokens.learn_vocabulary(texts, 150, kept).encode(texts[0]) == first.encode(texts[0])
+    assert path.stat().st_mtime_ns == age and first.get_piece_size() == 150
+    path.write_bytes(made[:1000])
+    tokens.learn_vocabulary(texts, 150, kept)
+    assert path.read_bytes() == made
+    tokens.learn_vocabulary([*texts, "more"], 150, kept)
+    tokens.learn_vocabulary(texts, 151, kept)
+    assert len(list(kept.glob("*"))) == 3
 
 
-def test_a_step_that_generates_has_a_range_up_to_the_first_token_and_one_behind(tmp_path: Path) -> None:
-    tiny = {**zoo.TINY["gpt"], "warmup": 1, "window": 2}
-    one = settings.resolve_cell(
-        "gpt", "inference", "torch", normalise_config({"settings": {"gpt": tiny}, "device": "cpu"})
-    )
-    files = tmp_path / "operators.csv", tmp_path / "t.json.gz"
-    run(one, recorders.TorchProfiler(CPU, one["profiler"], 2, *files))
-    table = owners.tabulate_operators(read_trace(files[1]))
-    assert set(table["step"].dropna()) == {0, 1}
-    for _, step in table[table["module"] == "blocks.1.widen"].groupby("step"):
-        products = step[step["operator"] == "aten::addmm"]
-        assert products["range"].to_list() == products["direction"].to_list() == [PREFILL] + [DECODE] * 4
-    # Ranges follow one another.
-    assert all(a <= b for a, b in pairwise(table.loc[table["range"] == PREFILL, "start_ns"]))
+FAULTS: dict[str, tuple[str, dict[str, str], dict[str, Any], str]] = {
+    "empty": ("gpt", {"a_txt": "\n\n"}, {}, "holds no line of text"),
+    "too few": ("gpt", {"a_txt": "one two three"}, {"vocabulary": 40}, r"the data set has 0 samples, 2 are needed"),
+    "small": ("gpt", {"a_txt": "\n".join(ZEN)}, {"vocabulary": 9},
+              r"vocabulary = 9 has no room for the texts' characters: set vocabulary to \d\d or more"),
+    "one class": ("lstm", {"a_txt": "one"}, {}, "the texts are of 1 classes, and the model tells 2 apart: name a folder"),
+    "classes": ("lstm", {"a_txt": "one", "b_txt": "two", "c_txt": "six"}, {}, "set classes to 3"),
+    "no pairs": ("gnmt", {"a_txt": "one\ntwo"}, {}, "'one' has 0 translations: give source and translation"),
+    "one file": ("gnmt", {"a_en": "one"}, {"name": "en-de"}, r"a\.en has no a\.de beside it"),
+    "lines": ("gnmt", {"a_en": "one", "a_de": "eins\nzwei"}, {"name": "en-de"}, r"have 1 and 2 lines"),
+    "images": ("mobilenetv2", {"a_txt": "one"}, {}, "mobilenetv2 takes no texts: set data.source to folder"),
+}  # fmt: skip
 
 
-def test_ranges_of_a_cpu_add_up_to_its_steps() -> None:
-    """Although prefill and decode lie within the forward pass."""
-    times = {"step": 100, "forward": 80, PREFILL: 30, DECODE: 49, "data": 5}
-    table = pd.DataFrame({"kind": "range", "name": times.keys(), "cpu_ns": times.values()})
-    _, ranges = activity.summarise_ranges(table, {"device_type": "cpu"})
-    assert {name: ns for name, (ns, _) in ranges.items()} == {
-        "forward": 1, PREFILL: 30, DECODE: 49, "data": 5, "other": 15,
-    }  # fmt: skip
+@needs_library
+@pytest.mark.parametrize("fault", FAULTS)
+def test_texts_that_do_not_fit_are_named(tmp_path: Path, fault: str) -> None:
+    name, files, given, words = FAULTS[fault]
+    folder = write(tmp_path / "a", **files)
+    given = {**({"vocabulary": 150} if name in ("gpt", "gnmt") else {}), **given}
+    data = {
+        "source": "text",
+        "root": str(folder),
+        "vocabulary": str(tmp_path / "kept"),
+        "name": given.pop("name", None),
+    }
+    with pytest.raises(ConfigError, match=words) as told:
+        loaded(zoo.cell(name, data=data, **given))
+    assert "\n" not in str(told.value)
 
 
-def test_the_page_names_the_floor_and_the_causes_above_it(tmp_path: Path) -> None:
-    token = PLANTED[tokens.TRAFFIC][0]
-    rows = divide(tmp_path, token, wall_ns(token))
-    cell = pd.Series({"tokens_per_s": 79_000.0, "user_tokens_per_s": 9_900.0})
-    said = describe_tokens(rows, cell)
-    assert "each further one 102 µs: 9,900 tokens per second for each sample, 79,000 in all." in said["says"]
-    assert "with a cache of 256 kB. Above that: extra traffic 80.5 µs (cat in blocks.*); " in said["says"]
-    parts = tokens.list_parts(rows[rows["range"] == DECODE])
-    assert parts.sum() == pytest.approx(wall_ns(token), rel=1e-6) and parts[tokens.TRAFFIC] == 80_000
-    assert [row[0] for row in said["parts"]] == [name for name, ns in parts.items() if ns]
-    assert said["layers"][0][:4] == ["blocks.*", tokens.TRAFFIC, "cat", "1"]
+@pytest.mark.parametrize("root", [None, "nowhere"])
+def test_texts_that_are_not_there_are_named(root: str | None) -> None:
+    with pytest.raises(ConfigError, match=f"gpt: data.root = {root!r} does not exist: name a text file or a folder"):
+        loaded(zoo.cell("gpt", data={"source": "text", "root": root}))
 
 
-def test_a_sweep_is_drawn_with_a_line_for_each_context() -> None:
-    sizes = [(batch, context) for context in (1024, 8192) for batch in (1, 8)]
-    rows = [{"model": f"gpt@bf16+batch{batch}+context{context}", "phase": "inference", "batch": batch,
-             "context": context, "token_ns": 1e6 * batch**0.5, "tokens_per_s": 1e3 * batch**0.5}
-            for batch, context in sizes]  # fmt: skip
-    figure = draw(pd.DataFrame([*rows, {"model": "lstm", "phase": "train", "batch": 3}]))
-    texts = [one.get_text() for one in figure.axes[0].get_legend().get_texts()]
-    assert texts == ["gpt@bf16, context 1,024", "gpt@bf16, context 8,192"]
-    assert [line.get_xdata().tolist() for line in figure.axes[0].lines] == [[1, 8**0.5]] * 2
-    assert draw(pd.DataFrame({"model": ["lstm"], "phase": ["train"]})).axes[0].lines[:] == []
+def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"ab\xff")
+    with pytest.raises(ConfigError, match=r"a\.txt is no text in UTF-8 \(byte 3\): convert it"):
+        tokens.read_lines(str(tmp_path), None)
 
 
-def test_every_part_of_a_token_is_drawn(tmp_path: Path) -> None:
-    token = PLANTED[tokens.WAITS][0]
-    rows = divide(tmp_path, token, 1.2 * wall_ns(token)).assign(model="gpt@bf16", phase="inference")
-    figure = token_parts.draw(rows)
-    bars = [bar for bar in figure.axes[0].patches if bar.get_width()]
-    assert sum(bar.get_width() for bar in bars) == pytest.approx(100, rel=1e-6)
-    # Not what takes less than a thousandth: activations.
-    assert len(bars) == sum(tokens.list_parts(rows[rows["range"] == DECODE]) > 0)
-    assert token_parts.draw(rows[:0]).axes[0].patches[:] == []
-
-
-def test_idle_time_and_launches_of_a_recording_are_its_wall_time() -> None:
-    """Of an H100, whose forward pass stands for a prompt, and the rest of its step for further tokens."""
-    launches = owners.tabulate_launches(read_trace(DATA / "torch/bert.train.trace.json.gz")).astype({"range": "object"})
-    prompt = launches["range"].isin(["transfer", "forward"])
-    launches["range"] = np.where(prompt, PREFILL, DECODE)
-    table = tokens.divide_tokens(launches, tokens.Measured(1e7, 1e6, 8), tokens.Roofs(3e3, {}))
-    own = launches[launches["step"].eq(0)]
-    ends = (own["start_ns"] + own["ns"]).groupby(own["range"]).max()
-    walls = ends[PREFILL] - own["start_ns"].min(), (ends[DECODE] - ends[PREFILL]) / 8
-    sums = table.groupby("range")[["traced_ns", "launches"]].sum()
-    assert sums.loc[[PREFILL, DECODE], "traced_ns"].to_list() == pytest.approx(walls, rel=1e-6)
-    assert sums.loc[[PREFILL, DECODE], "launches"].to_list() == [sum(prompt[own.index]), sum(~prompt[own.index]) / 8]
-
-
-def test_planted_decoders_generate_the_same_tokens() -> None:
-    """In fp32, where the order in which norms add up chooses no other token."""
-    sizes = {**decoder.SHAPE, "vocabulary": 50, "hidden": 32, "layers": 2, "heads": 4, "generated": 5, "tokens": 7}
-    made = []
-    for planted in ({}, {"copies": True}, {"pieces": True}, {"waits": True}):
-        network = decoder.build(SimpleNamespace(**{**sizes, **planted})).float()
-        dice = torch.Generator().manual_seed(3)
-        for weight in network.parameters():
-            weight.data = 0.2 * torch.randn(weight.shape, generator=dice)
-        made.append(decoder.infer(network, torch.arange(14).view(2, 7)).tolist())
-    assert len({*made[0][0]}) > 1 and made[1:] == made[:1] * 3
+def test_a_library_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)
+    with pytest.raises(
+        ConfigError, match=r"needs sentencepiece, which is not installed: pip install 'profzoo\[text\]'"
+    ):
+        tokens.learn_vocabulary(["one"], 40, tmp_path)

@@ -15,10 +15,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, Subset
 
+from profzoo.cell import data_files
 from profzoo.cell.process_count import batch_count
 from profzoo.errors import ConfigError, suggest_nearest
 from profzoo.harness import distributed, inspection
-from profzoo.harness.interface import ModelFunctions
+from profzoo.harness.interface import ModelFunctions, no_sample
+from profzoo.harness.tasks import images, tokens
 
 if TYPE_CHECKING:
     from profzoo.cell.cell_types import CellSettings
@@ -442,7 +444,8 @@ def describe_source(cell: "CellSettings", model: ModelFunctions) -> dict[str, An
     if uses_own_dataset(cell, model):
         return {"from": "dataset", "pool": None}
     if cell["data"]["source"] != "synthetic":
-        return {"from": cell["data"]["name"] or cell["data"]["source"], "pool": None}
+        source = cell["data"]["source"]
+        return {"from": source if source == "text" else cell["data"]["name"] or source, "pool": None}
     return {"from": "sample", "pool": min(DISTINCT_BATCHES * cell["batch"], cell["samples"])}
 
 
@@ -486,17 +489,19 @@ def _dataset(cell: "CellSettings", model: ModelFunctions) -> Dataset[Sample]:
     if source == "synthetic":
         return SyntheticDataset(model.sample, shape, cell["samples"], DISTINCT_BATCHES * cell["batch"], cell["seed"])
 
+    if source == "text":
+        return _read_texts(cell, model, shape)
     if model.adapt is None:
         raise ConfigError(f"{cell['model']} takes no image data set: set data.source to synthetic")
     from torchvision import datasets
 
+    share = data.get("test", 0)
     if source == "folder":
         if not root or not Path(root).is_dir():
             raise ConfigError(f"data.root = {root!r} is not a folder: name the one that holds your images")
-        try:
-            raw: Any = datasets.ImageFolder(root)
-        except FileNotFoundError as error:
-            raise ConfigError(f"data.root = {root!r}: {error}; it must hold a folder of images a class") from error
+        if parts := images.find_parts(root):
+            root, share = str(parts[cell["phase"] != "train"]), 0
+        raw: Any = images.open_folder(root)
     else:
         known = [key for key in datasets.__all__ if isinstance(getattr(datasets, key), type)]
         if name not in known:
@@ -508,11 +513,30 @@ def _dataset(cell: "CellSettings", model: ModelFunctions) -> Dataset[Sample]:
             raw = getattr(datasets, name)(**place, **arguments)
         except (RuntimeError, TypeError, ValueError, OSError) as error:
             raise ConfigError(f"data.name = {name}, data.root = {root!r}: {error}") from error
-    if len(raw) < cell["samples"]:
+    own = images.of_phase(len(raw), share, cell["phase"])
+    _check_count(len(own), cell)
+    # Take samples from the whole data set: folders are read class by class, so the first samples share one class.
+    order = torch.randperm(len(own), generator=torch.Generator().manual_seed(cell["seed"]))
+    return Subset(AdaptedDataset(raw, model.adapt, shape), [own[at] for at in order[: cell["samples"]].tolist()])
+
+
+def _check_count(count: int, cell: "CellSettings") -> None:
+    if count < cell["samples"]:
         raise ConfigError(
-            f"the data set has {len(raw)} samples, {cell['samples']} are needed: "
+            f"the data set has {count} samples, {cell['samples']} are needed: "
             "lower samples, batch, warmup or window, or raise epochs"
         )
-    # Take samples from the whole data set: folders are read class by class, so the first samples share one class.
-    order = torch.randperm(len(raw), generator=torch.Generator().manual_seed(cell["seed"]))
-    return Subset(AdaptedDataset(raw, model.adapt, shape), order[: cell["samples"]].tolist())
+
+
+def _read_texts(cell: "CellSettings", model: ModelFunctions, shape: SimpleNamespace) -> Any:
+    """Samples of texts in the form of the model's own."""
+    sample = model.sample is not no_sample and model.sample(shape, torch.Generator().manual_seed(cell["seed"]))
+    form = tokens.find_form(sample)
+    if form is None:
+        raise ConfigError(
+            f"{cell['model']} takes no texts: set data.source to {'folder' if model.adapt else 'synthetic'}"
+        )
+    data_files.data_set_folder(cell)
+    found = tokens.read_samples(cell["data"], cell["phase"], form, shape, cell["samples"], cell["seed"])
+    _check_count(len(found), cell)
+    return found

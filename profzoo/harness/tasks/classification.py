@@ -69,6 +69,8 @@ def _drawn(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, 
 
 def _read(raw: tuple[Any, Any], shape: SimpleNamespace) -> tuple[Tensor, int]:
     image, label = raw
+    if label is None or isinstance(raw, images.Pair):
+        raise ConfigError("a model that tells classes apart needs them: put the images into a folder for each class")
     if not isinstance(label, int) or not 0 <= label < shape.classes:
         raise ConfigError(f"label {label!r} is not one of the model's {shape.classes} classes")
     return images.pixels(image, images.channels(shape), *images.extent(shape)), label

@@ -1,11 +1,14 @@
 """Images as tensors, random ones and those on disk, in the ranges that networks take them in, and initial weights."""
 
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
+
+from profzoo.errors import ConfigError
 
 # Means and deviations of red, green and blue.
 Scale = tuple[tuple[float, ...], tuple[float, ...]]
@@ -83,3 +86,91 @@ def he(network: nn.Module) -> None:
             nn.init.normal_(layer.weight, std=(2 / inputs) ** 0.5)
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
+
+
+# Samples on disk: the parts for training and test, and folders of images.
+
+# Samples that stay together as a test part is taken from between them, at most.
+NEIGHBOURS = 64
+
+
+def find_parts(root: str) -> tuple[Path, Path] | None:
+    """Folders `train` and `test` within a folder; None if it does not have both."""
+    parts = Path(root) / "train", Path(root) / "test"
+    return parts if all(part.is_dir() for part in parts) else None
+
+
+def of_phase(count: int, share: float, phase: str) -> list[int]:
+    """Those of so many samples that are the phase's: all if the share of the test is 0.
+
+    Tests are spread evenly, in blocks, so that each class has some and neighbouring lines of a text stay together.
+
+    >>> of_phase(8, 0.25, "inference"), of_phase(8, 0.25, "train")
+    ([3, 7], [0, 1, 2, 4, 5, 6])
+    """
+    block = min(max(count // 100, 1), NEIGHBOURS)
+    tests = [int((at // block + 1) * share) > int(at // block * share) for at in range(count)]
+    return [at for at, test in enumerate(tests) if not share or test == (phase != "train")]
+
+
+class Pair(NamedTuple):
+    """An image, and the image that a network is to make of it, or its mask."""
+
+    input: Any
+    target: Any
+
+
+class ImageFiles:
+    """Images that are read when needed: pairs, or images without a label."""
+
+    def __init__(self, paths: list[tuple[Path, ...]]) -> None:
+        """One path, or those of a pair, for each sample."""
+        self._paths = paths
+
+    def __len__(self) -> int:
+        """Number of samples."""
+        return len(self._paths)
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        """(PIL image, None), or a Pair of two."""
+        from PIL import Image
+
+        read = []
+        for path in self._paths[index]:
+            with Image.open(path) as image:
+                read.append(image.copy())
+        return Pair(*read) if len(read) > 1 else (read[0], None)
+
+
+def open_folder(root: str) -> Any:
+    """Data set of a folder: pairs below `input` and `target`, else a folder for each class, else images without one.
+
+    Raises:
+        ConfigError: there are no images, or an image has no target of its name.
+    """
+    from torchvision import datasets
+
+    place = Path(root)
+    endings = datasets.folder.IMG_EXTENSIONS
+
+    def images_below(folder: Path) -> list[Path]:
+        return [one for one in sorted(folder.rglob("*")) if one.suffix.lower() in endings]
+
+    if (place / "input").is_dir() and (place / "target").is_dir():
+        targets = {one.relative_to(place / "target").with_suffix(""): one for one in images_below(place / "target")}
+        inputs = {one.relative_to(place / "input").with_suffix(""): one for one in images_below(place / "input")}
+        if missing := sorted(inputs.keys() ^ targets.keys()):
+            raise ConfigError(
+                f"data.root = {root!r}: {missing[0]} is not in both of input and target: add it, or remove the other"
+            )
+        paths: list[tuple[Path, ...]] = [(one, targets[name]) for name, one in inputs.items()]
+    elif any(one.is_dir() for one in place.iterdir()):
+        try:
+            return datasets.ImageFolder(root)
+        except FileNotFoundError as error:
+            raise ConfigError(f"data.root = {root!r}: {error}; it must hold a folder of images a class") from error
+    else:
+        paths = [(one,) for one in images_below(place)]
+    if not paths:
+        raise ConfigError(f"data.root = {root!r} holds no image: name a folder with files such as {endings[1]}")
+    return ImageFiles(paths)

@@ -15,7 +15,11 @@ def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, 
 
 
 def adapt(raw: tuple[Any, Any], shape: SimpleNamespace) -> tuple[Tensor, Tensor]:
-    """The same of a PIL image; its label is passed over."""
+    """The same of a PIL image, whose label is passed over, or of a pair of a worse and a better one."""
+    if isinstance(raw, images.Pair):
+        colours, size = images.channels(shape), shape.size
+        worse = images.pixels(raw.input, colours, size // shape.scale, size // shape.scale)
+        return worse, images.pixels(raw.target, colours, size, size)
     return _pair(images.pixels(raw[0], images.channels(shape), shape.size, shape.size), shape)
 
 
