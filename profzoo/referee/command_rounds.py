@@ -150,7 +150,7 @@ class CommandMatch:
             _check_program(state)
         began, seed = time.monotonic(), _draw_seed()
         mine = self._run(REFERENCE, seed, FEW_STEPS)
-        self.facts = {"device": mine.facts["device"]}
+        self.facts = {"device": mine.facts["device_type"]}
         step_s = mine.window_s / FEW_STEPS
         # Rounding is known from a run whose weights are a little off.
         declared = self.options.precision or mine.facts["script"]["observed"]["precision"]
