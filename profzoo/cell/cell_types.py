@@ -49,6 +49,9 @@ class CellSettings(TypedDict):
     channels_last: bool
     # Checkpoint activations in training.
     checkpoint: NotRequired[bool]
+    # The largest norm of all gradients together, to which they are scaled down before the optimizer steps (in the
+    # range `optimizer`).
+    clip: NotRequired[float | None]
     # The command line that runs the script, such as `python train.py --epochs 1`.
     command: NotRequired[str]
     # Compile the network with torch.compile, in one of its modes; `true` means the mode `default`.

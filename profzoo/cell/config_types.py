@@ -77,6 +77,9 @@ class Config(TypedDict):
     checkpoint: bool
     # GPU chip whose metrics `snakemake metrics` lists, such as `gh100`, as `ncu --list-chips` names it.
     chip: str | None
+    # The largest norm of all gradients together, to which they are scaled down before the optimizer steps (in the
+    # range `optimizer`).
+    clip: float | None
     # Whether to measure and export results that are missing or out of date.
     collect: bool
     # Compile the network with torch.compile, in one of its modes; `true` means the mode `default`.

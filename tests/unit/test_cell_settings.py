@@ -87,7 +87,10 @@ GIVENS = [
         {"data": FAKE, "threads": 2, "samples": 900, "window": "rest"},
     )
 ]
-ONE_PHASE = {"lstm@checkpoint": ["train"], "lstm@fp8": ["inference"], "lstm@int8": ["inference"]}
+ONE_PHASE = {
+    **{f"lstm@{variant}": ["train"] for variant in ("checkpoint", "clip")},
+    **{f"lstm@{variant}": ["inference"] for variant in ("fp8", "int8")},
+}
 
 
 @pytest.mark.parametrize("name", [*registry.shipped_models(), *(f"lstm@{variant}" for variant in VARIANTS)])

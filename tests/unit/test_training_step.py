@@ -166,6 +166,34 @@ def test_a_step_updates_and_forgets_gradients_and_is_checked() -> None:
         half.check(torch.ones(()))
 
 
+def trainer_of(
+    network: nn.Module, loss: Any = lambda outputs, target: (outputs - target).square().mean(), **given: Any
+) -> training_step.Trainer:
+    """Objects of a training by SGD at a rate of 0.5."""
+    model = functions(optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.5), loss=loss)
+    return training_step.Trainer(cell(**given), model, network, CPU, step_loop.Ranges())
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize(("largest", "norm"), [(2.0, 2.0), (10.0, 5.0)])
+def test_gradients_are_scaled_down_to_the_norm_asked_for(precision: str, largest: float, norm: float) -> None:
+    """Those of two weights are 3 and 4, whose norm is 5, though a gradient scaler multiplies them first."""
+    network = nn.ModuleList([nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)])
+    before = [float(one) for one in network.parameters()]
+    trainer = trainer_of(network, clip=largest, precision=precision)
+    trainer.update(3 * network[0].weight.sum() + 4 * network[1].weight.sum(), *trainer.optimizers)
+    moved = [one - float(now) for one, now in zip(before, network.parameters(), strict=True)]
+    assert moved == pytest.approx([0.5 * norm * 3 / 5, 0.5 * norm * 4 / 5], rel=1e-5)
+
+
+def test_what_updates_weights_otherwise_cannot_clip() -> None:
+    trainer = trainer_of(nn.Linear(1, 1), clip=0.25)
+    with pytest.raises(ConfigError, match=r"training_step of mine: clip = 0\.25 was not applied: have trainer.update"):
+        trainer.check(torch.ones(()))
+    with pytest.raises(ConfigError, match=r"clip: 1\.0: m has sparse gradients"):
+        trainer_of(nn.Embedding(3, 2, sparse=True), clip=1.0)
+
+
 def test_arithmetic_is_set_as_the_cell_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "x")
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")

@@ -16,12 +16,12 @@ from torch.utils.checkpoint import checkpoint
 
 from profzoo.errors import ConfigError, first_error_line
 from profzoo.harness import distributed, interface
+from profzoo.harness.observers.first_steps import FirstSteps, find_weights
 from profzoo.harness.step import batches
 from profzoo.range_names import OTHERS
 
 if TYPE_CHECKING:
     from profzoo.cell.cell_types import CellSettings
-    from profzoo.harness.observers.first_steps import FirstSteps
 
 
 # Recreates a model's optimizers with the implementation that the cell requests, capturable in a CUDA graph.
@@ -42,13 +42,33 @@ def make_optimizers(
 
     Adam takes no sparse gradients: embeddings with `sparse=True` get torch's SparseAdam, at the same learning rate.
     """
-    parts = (part for part in network.modules() if isinstance(part, nn.Embedding | nn.EmbeddingBag) and part.sparse)
-    sparse = list(dict.fromkeys(part.weight for part in parts))
+    sparse = _sparse_weights(network)
     if optimizer is not interface.make_adam or not sparse:
         return [optimizer(network.parameters())]
     known = set(sparse)
     dense = [parameter for parameter in network.parameters() if parameter not in known]
     return [*([optimizer(dense)] if dense else []), torch.optim.SparseAdam(sparse, lr=interface.RATE)]
+
+
+def _sparse_weights(network: nn.Module) -> list[torch.Tensor]:
+    kinds = nn.Embedding | nn.EmbeddingBag
+    return list({part.weight: None for part in network.modules() if isinstance(part, kinds) and part.sparse})
+
+
+def clip_gradients(weights: Sequence[torch.Tensor], largest: float) -> None:
+    """Scale the gradients of weights down so that the norm of all together is at most `largest`, without a wait.
+
+    The norm of a gradient that is split over processes is that of the whole.
+    """
+    made = [one for one in weights if one.grad is not None]
+    kinds = [[one for one in made if distributed.is_split(one) == split] for split in (False, True)]
+    # One kernel cannot take both kinds.
+    kinds = [kind for kind in kinds if kind]
+    norms: list[Any] = [nn.utils.get_total_norm([one.grad for one in kind if one.grad is not None]) for kind in kinds]
+    norms = [one.full_tensor() if distributed.is_split(one) else one for one in norms]
+    for kind in kinds:
+        total = norms[0] if len(norms) == 1 else torch.stack(norms).norm()
+        nn.utils.clip_grads_with_norm_(kind, largest, total)
 
 
 def choose_implementation(optimizer: torch.optim.Optimizer, cell: "CellSettings") -> torch.optim.Optimizer:
@@ -167,6 +187,10 @@ def _again(function: Any, *inputs: Any, **named: Any) -> Any:
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16, "int8": torch.bfloat16}
 
 
+# Settings that `Trainer.update` applies.
+UPDATED = ("clip",)
+
+
 class Trainer:
     """Objects of a training step: `network`, `others`, their `optimizers`, and the ranges around its parts.
 
@@ -190,6 +214,10 @@ class Trainer:
         several = model.optimizers or (lambda network, others: make_optimizers(network, model.optimizer))
         made = map(distributed.separate_groups, several(network, self.others))
         self.optimizers = [choose_implementation(one, cell) for one in made]
+        if cell.get("clip") and any(map(_sparse_weights, (network, self.others))):
+            raise ConfigError(
+                f"clip: {cell['clip']}: {cell['model']} has sparse gradients, of which torch knows no norm"
+            )
         self.network = distributed.wrap_network(network, cell, device)
         self._autocast = make_autocast(cell, device)
         self._scaler = torch.amp.GradScaler(device.type, enabled=cell["precision"] == "fp16")
@@ -219,6 +247,10 @@ class Trainer:
         if self.first_steps and self.first_steps.is_noting():
             self.first_steps.note_gradients(several, self._scaler.scale(torch.ones((), device=loss.device)))
         with self._ranges("optimizer"):
+            if largest := self.cell.get("clip"):
+                for optimizer in several:
+                    self._scaler.unscale_(optimizer)
+                clip_gradients(find_weights(self.network, several), largest)
             for optimizer in several:
                 self._scaler.step(optimizer)
             self._scaler.update()
@@ -226,7 +258,7 @@ class Trainer:
                 optimizer.zero_grad(set_to_none=True)
 
     def check(self, loss: Any) -> None:
-        """Check that a training step returned its loss and applied the cell's precision; loss: the returned value.
+        """Check that a training step returned its loss and applied the cell's settings; loss: the returned value.
 
         The model's own step must apply the precision by itself. Autocast around the whole step would include the
         backward pass and the optimizers, and the gradient scaler has to wrap the backward pass.
@@ -248,6 +280,13 @@ class Trainer:
                 f"{self._step}: precision = '{precision}' was not applied, as gradients were not scaled: have "
                 "trainer.update(loss, optimizer) make them, or set precision to bf16 or fp32"
             )
+        own: Mapping[str, Any] = self.cell
+        for key in () if self._updated else UPDATED:
+            if own.get(key):
+                raise ConfigError(
+                    f"{self._step}: {key} = {own[key]} was not applied: have trainer.update(loss, optimizer) "
+                    f"update the weights, or leave {key} out"
+                )
 
     @property
     def _step(self) -> str:
