@@ -43,6 +43,8 @@ class ProfilerSettings(TypedDict):
 class CellSettings(TypedDict):
     """How one cell runs, as `profzoo.cell.settings.resolve_cell` returns it."""
 
+    # Batches per update of the weights.
+    accumulate: NotRequired[int]
     # Items in one batch.
     batch: int
     # Keep images and convolution weights in channels-last memory format.

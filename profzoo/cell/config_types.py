@@ -67,6 +67,8 @@ class FiguresSettings(TypedDict):
 class Config(TypedDict):
     """The configuration, as `profzoo.config.configuration.normalise_config` returns it."""
 
+    # Batches per update of the weights.
+    accumulate: int
     # Items in one batch.
     batch: int | str | None
     # The candidates of `compare`, which are compared with the reference side (`reference`).

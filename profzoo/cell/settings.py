@@ -59,7 +59,7 @@ STEPS_BEFORE_GRAPH = 3
 # Precisions in which linear layers multiply in 8 bits.
 EIGHT_BITS = ("fp8", "int8")
 # Settings of how a training step updates weights.
-UPDATES = ("clip",)
+UPDATES = ("accumulate", "clip")
 
 
 def split_names(variant: str | None) -> list[str]:
@@ -132,7 +132,7 @@ def check_combination(cell: Mapping[str, Any]) -> None:
         ConfigError: they are not; the message gives the reason.
     """
     why = _against_eight_bits(cell) if cell["precision"] in EIGHT_BITS else None
-    why = _against_updates(cell) if cell["phase"] == "inference" and not why else why
+    why = why or _against_updates(cell)
     why = _against_checkpoints(cell) if cell["checkpoint"] and not why else why
     why = _against_graph(cell) if cell["graph"] and not why else why
     why = _against_splitting(cell) if cell["parallel"] != "ddp" and not why else why
@@ -154,10 +154,17 @@ def _against_eight_bits(cell: Mapping[str, Any]) -> str | None:
 
 
 def _against_updates(cell: Mapping[str, Any]) -> str | None:
-    """Why settings of updates do not fit inference; None if there are none."""
+    """Why a cell cannot update weights as it is told to; None if it can."""
     known = schema.cell_properties()
     asked = next((key for key in UPDATES if cell[key] != known[key]["default"]), None)
-    return asked and f"{asked}: {cell[asked]} is for training, inference updates no weights: set phases to train"
+    if asked and cell["phase"] == "inference":
+        return f"{asked}: {cell[asked]} is for training, inference updates no weights: set phases to train"
+    if cell["accumulate"] > 1 and cell["compile"] == "reduce-overhead":
+        return (
+            "accumulate: 2 or more and compile: reduce-overhead cannot be combined: each pass would overwrite what the "
+            "CUDA graphs of the one before returned"
+        )
+    return None
 
 
 def _against_checkpoints(cell: Mapping[str, Any]) -> str | None:
@@ -204,7 +211,7 @@ def _against_graph(cell: Mapping[str, Any]) -> str | None:
 
 # A cell contains these settings only if they differ from their defaults. Results from before these settings existed
 # thereby stay valid.
-LATER = ("graph", "optimizer", "checkpoint", "parallel", "weights", "clip")
+LATER = ("graph", "optimizer", "checkpoint", "parallel", "weights", "clip", "accumulate")
 # Largest value of a shape parameter, unless the model itself declares a larger one; longest text.
 LARGEST_SHAPE, LONGEST_TEXT = 10_000_000, 1000
 

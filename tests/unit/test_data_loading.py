@@ -48,6 +48,8 @@ def test_batches_are_whole_come_epoch_after_epoch_and_are_those_of_workers() -> 
     for given, count in (({}, 2), ({"samples": 5, "epochs": 3}, 6), ({"epochs": 2}, 2)):
         found = all_batches("lstm", **given)
         assert len(found) == count and all(len(classes) == 2 for _, classes in found)
+    grouped = all_batches("lstm", accumulate=3)
+    assert [len(step) for step in grouped] == [3, 3] and all(len(one) == 2 for step in grouped for _, one in step)
     alone, helped = (all_batches("mobilenetv2", workers=workers) for workers in (0, 1))
     assert all(torch.equal(a[0], b[0]) for a, b in zip(alone, helped, strict=True))
 

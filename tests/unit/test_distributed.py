@@ -16,6 +16,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from models import bert
 from profzoo import run
@@ -24,7 +25,8 @@ from profzoo.collect import multi_node, pod_nodes
 from profzoo.config import configuration as config
 from profzoo.errors import ConfigError
 from profzoo.harness import distributed
-from profzoo.harness.step import step_loop
+from profzoo.harness.ranges import Ranges
+from profzoo.harness.step import step_loop, training_step
 from tests.harness_cells import cell, functions
 
 PROJECT = Path(__file__).parents[2]
@@ -172,6 +174,30 @@ def test_several_networks_or_optimizers_in_turn_are_refused(more: dict[str, Any]
     distributed.check_shareable(cell(gpus=2), functions())
     with pytest.raises(ConfigError, match="gpus = 2: m trains several networks in turn, on one GPU only"):
         distributed.check_shareable(cell(gpus=2), functions(**more))
+
+
+def test_gradients_are_sent_in_the_last_pass_of_a_step(tmp_path: Path) -> None:
+    """The one process of a group counts what it would send."""
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        network, sent = DistributedDataParallel(nn.Linear(3, 1)), list[int]()
+        network.register_comm_hook(None, lambda state, bucket: (sent.append(1), done(bucket.buffer()))[1])
+        model = functions(loss=lambda outputs, target: (outputs - target).square().mean())
+        trainer = training_step.Trainer(cell(accumulate=3), model, nn.Linear(3, 1), CPU, Ranges())
+        trainer.network = network
+        training_step.run_training_step(trainer, [(torch.rand(2, 3), torch.rand(2, 1))] * 3)
+    finally:
+        dist.destroy_process_group()
+    assert len(sent) == 1
+    with distributed.keep_gradients(nn.Linear(1, 1)):
+        pass
+
+
+def done(value: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
+    """Return a future that has this value already."""
+    found = torch.futures.Future[torch.Tensor]()
+    found.set_result(value)
+    return found
 
 
 def test_processes_have_to_be_started(capsys: pytest.CaptureFixture[str]) -> None:

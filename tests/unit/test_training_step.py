@@ -186,6 +186,30 @@ def test_gradients_are_scaled_down_to_the_norm_asked_for(precision: str, largest
     assert moved == pytest.approx([0.5 * norm * 3 / 5, 0.5 * norm * 4 / 5], rel=1e-5)
 
 
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_several_batches_make_the_update_of_one_that_holds_them(precision: str) -> None:
+    inputs, target = torch.rand(8, 3), torch.rand(8, 1)
+    networks = [nn.Linear(3, 1), nn.Linear(3, 1)]
+    networks[1].load_state_dict(networks[0].state_dict())
+
+    # Small enough that no gradient overflows in fp16.
+    def loss_of(outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return 0.1 * (outputs - target).square().mean()
+
+    whole = trainer_of(networks[0], loss_of, precision=precision)
+    parts = trainer_of(networks[1], loss_of, precision=precision, accumulate=2)
+    for _ in range(2):
+        loss = training_step.run_training_step(whole, (inputs, target))
+        mean = training_step.run_training_step(parts, [(inputs[:4], target[:4]), (inputs[4:], target[4:])])
+        near = {"rtol": 1e-5, "atol": 1e-6} if precision == "fp32" else {"rtol": 1e-2, "atol": 1e-3}
+        torch.testing.assert_close(mean, loss.detach(), **near)
+        torch.testing.assert_close(networks[1].weight, networks[0].weight, **near)
+        assert networks[1].weight.grad is None
+    own = functions(training_step=lambda trainer, batch: None)
+    with pytest.raises(ConfigError, match="accumulate: 2: m has a training step of its own"):
+        training_step.Trainer(cell(accumulate=2), own, networks[0], CPU, step_loop.Ranges())
+
+
 def test_what_updates_weights_otherwise_cannot_clip() -> None:
     trainer = trainer_of(nn.Linear(1, 1), clip=0.25)
     with pytest.raises(ConfigError, match=r"training_step of mine: clip = 0\.25 was not applied: have trainer.update"):

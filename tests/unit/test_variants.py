@@ -68,6 +68,8 @@ def test_settings_that_were_there_before_are_all_that_a_plain_cell_has() -> None
         ("lstm@graph", "inference", {"warmup": 2}, "lstm inference: graph: true takes 3 steps of warm-up or more, not 2"),
         ("lstm@graph+checkpoint", "train", {}, "lstm train: checkpoint: true and graph: true cannot be combined"),
         ("lstm@checkpoint", "inference", {}, "lstm inference: checkpoint: true is for training"),
+        ("lstm@accumulate", "inference", {}, "lstm inference: accumulate: 4 is for training"),
+        ("lstm@accumulate+reduce-overhead", "train", {}, "lstm train: accumulate: 2 or more and compile: reduce-overh"),
         ("lstm@clip", "inference", {}, "lstm inference: clip: 1.0 is for training, inference updates no weights"),
     ],
 )  # fmt: skip

@@ -208,6 +208,11 @@ class Trainer:
         """network: on the device already."""
         self.model, self.cell, self._ranges = model, cell, ranges
         distributed.check_shareable(cell, model)
+        if cell.get("accumulate") and model.training_step:
+            raise ConfigError(
+                f"accumulate: {cell['accumulate']}: {cell['model']} has a training step of its own, which says itself "
+                "when it updates weights: leave accumulate out"
+            )
         distributed.shard_network(network, cell, model, device)
         self.others = place_network(model.others(SimpleNamespace(**cell["shape"])), cell, device)
         ranges.mark(self.others, OTHERS)
@@ -226,6 +231,10 @@ class Trainer:
         # Whether the model's own training step has used forward() and update() so far.
         self._forward = self._updated = False
 
+    def split_step(self, batch: Any) -> Sequence[Any]:
+        """Return the batches of a step: those of a list if the cell accumulates, else the one."""
+        return batch if self.cell.get("accumulate") else [batch]
+
     @contextlib.contextmanager
     def forward(self) -> Iterator[None]:
         """Range and autocast around the computation of outputs."""
@@ -240,10 +249,12 @@ class Trainer:
             yield
 
     def update(self, loss: torch.Tensor, *several: torch.optim.Optimizer) -> None:
-        """Compute gradients of a loss, and step the optimizer, or each of several."""
+        """Compute gradients of a loss, and step the optimizer, or each of several; without one, gradients add up."""
         self._updated = True
         with self._ranges("backward"):
             self._scaler.scale(loss).backward()
+        if not several:
+            return
         if self.first_steps and self.first_steps.is_noting():
             self.first_steps.note_gradients(several, self._scaler.scale(torch.ones((), device=loss.device)))
         with self._ranges("optimizer"):
@@ -294,14 +305,31 @@ class Trainer:
 
 
 def run_training_step(trainer: Trainer, batch: Any) -> torch.Tensor:
-    """Run forward, loss, backward and optimizer once each; returns the loss."""
+    """Run forward, loss, backward and optimizer once each; returns the loss.
+
+    A cell that accumulates runs all but the optimizer on each batch of a list, and returns the mean of the losses.
+    """
+    *others, last = trainer.split_step(batch)
+    # Outputs stay in memory until those of the next pass replace them, as in loops that people write.
+    losses = []
+    for one in others:
+        with distributed.keep_gradients(trainer.network):
+            _outputs, loss = run_pass(trainer, one)
+            trainer.update(loss)
+        losses.append(loss.detach())
+    _outputs, loss = run_pass(trainer, last)
+    trainer.update(loss, *trainer.optimizers)
+    return torch.stack([*losses, loss.detach()]).sum() if losses else loss
+
+
+def run_pass(trainer: Trainer, batch: Any) -> tuple[Any, torch.Tensor]:
+    """Run forward and loss on a batch; returns outputs, and its part of the mean loss of the step's batches."""
     inputs, target = batches.split_batch(batch, trainer.cell, trainer.model)
     with trainer.forward():
         outputs = batches.call_network(trainer.network, batch, inputs)
     with trainer.loss():
-        loss = trainer.model.loss(outputs, target)
-    trainer.update(loss, *trainer.optimizers)
-    return loss
+        loss, several = trainer.model.loss(outputs, target), trainer.cell.get("accumulate", 1)
+        return outputs, loss if several == 1 else loss / several
 
 
 def choose_memory_format(cell: "CellSettings") -> torch.memory_format:
