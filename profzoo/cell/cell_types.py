@@ -66,6 +66,9 @@ class CellSettings(TypedDict):
     deterministic: bool
     # Device on which the models run; `auto` takes the GPU if one is visible, else the CPU.
     device: Literal["auto", "cuda", "cpu"]
+    # Decay of an exponential moving average of the network's weights, which each update moves by the rest (in the
+    # range `optimizer`).
+    ema: NotRequired[float | None]
     # Largest number of epochs, which are passes through the data set.
     epochs: int
     # Whether the script runs to its own end after the window.

@@ -94,6 +94,9 @@ class Config(TypedDict):
     deterministic: bool
     # Device on which the models run; `auto` takes the GPU if one is visible, else the CPU.
     device: Literal["auto", "cuda", "cpu"]
+    # Decay of an exponential moving average of the network's weights, which each update moves by the rest (in the
+    # range `optimizer`).
+    ema: float | None
     # What happens to results that were measured with other versions of torch, the driver, a profiler, or a package
     # that the program imports.
     environment: Literal["say", "measure", "fail"]

@@ -59,7 +59,7 @@ STEPS_BEFORE_GRAPH = 3
 # Precisions in which linear layers multiply in 8 bits.
 EIGHT_BITS = ("fp8", "int8")
 # Settings of how a training step updates weights.
-UPDATES = ("accumulate", "clip")
+UPDATES = ("accumulate", "clip", "ema")
 
 
 def split_names(variant: str | None) -> list[str]:
@@ -211,7 +211,7 @@ def _against_graph(cell: Mapping[str, Any]) -> str | None:
 
 # A cell contains these settings only if they differ from their defaults. Results from before these settings existed
 # thereby stay valid.
-LATER = ("graph", "optimizer", "checkpoint", "parallel", "weights", "clip", "accumulate")
+LATER = ("graph", "optimizer", "checkpoint", "parallel", "weights", "clip", "accumulate", "ema")
 # Largest value of a shape parameter, unless the model itself declares a larger one; longest text.
 LARGEST_SHAPE, LONGEST_TEXT = 10_000_000, 1000
 

@@ -89,7 +89,7 @@ GIVENS = [
     )
 ]
 ONE_PHASE = {
-    **{f"lstm@{variant}": ["train"] for variant in ("accumulate", "checkpoint", "clip")},
+    **{f"lstm@{variant}": ["train"] for variant in ("accumulate", "checkpoint", "clip", "ema")},
     **{f"lstm@{variant}": ["inference"] for variant in ("fp8", "int8")},
 }
 

@@ -316,9 +316,11 @@ def test_split_weights_compute_what_one_process_computes(tmp_path: Path, monkeyp
     (tmp_path / "same_batch.py").write_text((PROJECT / "models" / "gpt.py").read_text() + SAME)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.syspath_prepend(str(tmp_path))
-    one, alone = trained(tmp_path, "one", "module=same_batch")
+    # Gradients are clipped, and weights averaged, where they are split and where they are not.
+    more = ["module=same_batch", "clip=0.1", "accumulate=2", "ema=0.9"]
+    one, alone = trained(tmp_path, "one", *more)
     for kind, batches in (("fsdp", 2), ("tensor", 1)):
-        found, weights = trained(tmp_path, kind, "module=same_batch", "gpus=2", f"parallel={kind}")
+        found, weights = trained(tmp_path, kind, *more, "gpus=2", f"parallel={kind}")
         assert found["parameters"] == one["parameters"] and found["items"] == batches * one["items"]
         for name in ("losses", "gradient_norms"):
             ours, theirs = (torch.tensor(facts["first_steps"][name]) for facts in (found, one))

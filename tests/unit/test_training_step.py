@@ -210,6 +210,20 @@ def test_several_batches_make_the_update_of_one_that_holds_them(precision: str) 
         training_step.Trainer(cell(accumulate=2), own, networks[0], CPU, step_loop.Ranges())
 
 
+def test_weights_are_averaged_by_the_formula_after_each_update() -> None:
+    network, judge = nn.Linear(3, 1), nn.Linear(1, 1)
+    trainer = trainer_of(network, ema=0.75)
+    other = torch.optim.SGD(judge.parameters(), lr=0.5)
+    expected = network.weight.detach().clone()
+    for _ in range(3):
+        training_step.run_training_step(trainer, (torch.rand(2, 3), torch.rand(2, 1)))
+        expected = 0.75 * expected + 0.25 * network.weight.detach()
+        # A step of another network, as of adversarial ones, does not move them.
+        trainer.update(judge(torch.ones(1, 1)).sum(), other)
+        torch.testing.assert_close(trainer.averages[network.weight], expected)
+    assert set(trainer.averages) == set(network.parameters()) and not trainer.averages[network.weight].requires_grad
+
+
 def test_what_updates_weights_otherwise_cannot_clip() -> None:
     trainer = trainer_of(nn.Linear(1, 1), clip=0.25)
     with pytest.raises(ConfigError, match=r"training_step of mine: clip = 0\.25 was not applied: have trainer.update"):

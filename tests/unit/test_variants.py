@@ -70,6 +70,7 @@ def test_settings_that_were_there_before_are_all_that_a_plain_cell_has() -> None
         ("lstm@checkpoint", "inference", {}, "lstm inference: checkpoint: true is for training"),
         ("lstm@accumulate", "inference", {}, "lstm inference: accumulate: 4 is for training"),
         ("lstm@accumulate+reduce-overhead", "train", {}, "lstm train: accumulate: 2 or more and compile: reduce-overh"),
+        ("lstm@ema", "inference", {}, "lstm inference: ema: 0.999 is for training"),
         ("lstm@clip", "inference", {}, "lstm inference: clip: 1.0 is for training, inference updates no weights"),
     ],
 )  # fmt: skip

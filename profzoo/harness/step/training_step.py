@@ -71,6 +71,18 @@ def clip_gradients(weights: Sequence[torch.Tensor], largest: float) -> None:
         nn.utils.clip_grads_with_norm_(kind, largest, total)
 
 
+@torch.no_grad()
+def average_weights(
+    averages: Mapping[torch.Tensor, torch.Tensor], weights: Iterable[torch.Tensor], decay: float
+) -> None:
+    """Move the averages of those of the weights that have one."""
+    own = [one for one in weights if one in averages]
+    for split in (False, True):
+        # One kernel cannot take both kinds.
+        if kind := [one for one in own if distributed.is_split(one) == split]:
+            torch._foreach_lerp_([averages[one] for one in kind], kind, 1 - decay)
+
+
 def choose_implementation(optimizer: torch.optim.Optimizer, cell: "CellSettings") -> torch.optim.Optimizer:
     """Recreate a fresh optimizer with the cell's implementation; capturable if its step is captured.
 
@@ -188,7 +200,7 @@ AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16
 
 
 # Settings that `Trainer.update` applies.
-UPDATED = ("clip",)
+UPDATED = ("clip", "ema")
 
 
 class Trainer:
@@ -226,6 +238,8 @@ class Trainer:
         self.network = distributed.wrap_network(network, cell, device)
         self._autocast = make_autocast(cell, device)
         self._scaler = torch.amp.GradScaler(device.type, enabled=cell["precision"] == "fp16")
+        # Moving averages of the network's weights, from the first update on.
+        self.averages: dict[torch.Tensor, torch.Tensor] = {}
         # Looks at the gradients of the first steps, if set.
         self.first_steps: FirstSteps | None = None
         # Whether the model's own training step has used forward() and update() so far.
@@ -257,6 +271,9 @@ class Trainer:
             return
         if self.first_steps and self.first_steps.is_noting():
             self.first_steps.note_gradients(several, self._scaler.scale(torch.ones((), device=loss.device)))
+        decay = self.cell.get("ema")
+        if decay and not self.averages:
+            self.averages = {one: one.detach().clone() for one in self.network.parameters()}
         with self._ranges("optimizer"):
             if largest := self.cell.get("clip"):
                 for optimizer in several:
@@ -267,6 +284,8 @@ class Trainer:
             self._scaler.update()
             for optimizer in several:
                 optimizer.zero_grad(set_to_none=True)
+            if decay:
+                average_weights(self.averages, find_weights(self.network, several), decay)
 
     def check(self, loss: Any) -> None:
         """Check that a training step returned its loss and applied the cell's settings; loss: the returned value.
