@@ -96,12 +96,16 @@ class CellSettings(TypedDict):
     optimizer: NotRequired[Literal["auto", "for_loop", "foreach", "fused"]]
     # How several processes share the training.
     parallel: NotRequired[Literal["ddp", "fsdp", "tensor"]]
+    # Whether worker processes stay from epoch to epoch, or start anew in each; needs `workers`.
+    persistent_workers: NotRequired[bool | None]
     # What a step does.
     phase: Literal["train", "inference"]
     # Load batches into page-locked host memory and copy them to the GPU asynchronously.
     pin_memory: bool
     # Arithmetic.
     precision: Literal["fp32", "tf32", "bf16", "fp16", "fp8", "int8"]
+    # Batches that each worker process loads ahead; needs `workers`.
+    prefetch_factor: NotRequired[int | None]
     # Options of torch.profiler; only of cells under the tool `torch`.
     profiler: NotRequired[ProfilerSettings]
     # Samples in the data set; an epoch has samples/batch whole steps.

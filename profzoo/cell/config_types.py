@@ -149,12 +149,16 @@ class Config(TypedDict):
     parallel: Literal["ddp", "fsdp", "tensor"]
     # Folders by name; all output is written to `results`.
     pathvars: Mapping[str, str]
+    # Whether worker processes stay from epoch to epoch, or start anew in each; needs `workers`.
+    persistent_workers: bool | None
     # Phases to run.
     phases: list[str]
     # Load batches into page-locked host memory and copy them to the GPU asynchronously.
     pin_memory: bool
     # Arithmetic.
     precision: Literal["fp32", "tf32", "bf16", "fp16", "fp8", "int8"]
+    # Batches that each worker process loads ahead; needs `workers`.
+    prefetch_factor: int | None
     # The reference side of `compare`, with which candidates are compared.
     reference: str
     # Number of processes that time each cell without a profiler, one after the other.

@@ -409,7 +409,8 @@ def iterate_batches(cell: "CellSettings", model: ModelFunctions) -> Iterator[Any
         drop_last=True,
         num_workers=cell["workers"],
         pin_memory=cell["pin_memory"] and torch.cuda.is_available(),
-        persistent_workers=cell["workers"] > 0,
+        prefetch_factor=cell.get("prefetch_factor") if cell["workers"] else None,
+        persistent_workers=cell["workers"] > 0 and cell.get("persistent_workers") is not False,
         collate_fn=model.collate,
         generator=torch.Generator().manual_seed(cell["seed"]),
     )
