@@ -48,12 +48,17 @@ class ProfilerSettings(TypedDict):
 class CellSettings(TypedDict):
     """How one cell runs, as `profzoo.cell.settings.resolve_cell` returns it."""
 
+    # Batches per update of the weights.
+    accumulate: NotRequired[int]
     # Items in one batch.
     batch: int
     # Keep images and convolution weights in channels-last memory format.
     channels_last: bool
     # Checkpoint activations in training.
     checkpoint: NotRequired[bool]
+    # The largest norm of all gradients together, to which they are scaled down before the optimizer steps (in the
+    # range `optimizer`).
+    clip: NotRequired[float | None]
     # The command line that runs the script, such as `python train.py --epochs 1`.
     command: NotRequired[str]
     # Compile the network with torch.compile, in one of its modes; `true` means the mode `default`.
@@ -68,6 +73,9 @@ class CellSettings(TypedDict):
     deterministic: bool
     # Device on which the models run; `auto` takes the GPU if one is visible, else the CPU.
     device: Literal["auto", "cuda", "cpu"]
+    # Decay of an exponential moving average of the network's weights, which each update moves by the rest (in the
+    # range `optimizer`).
+    ema: NotRequired[float | None]
     # Largest number of epochs, which are passes through the data set.
     epochs: int
     # Whether the script runs to its own end after the window.
@@ -95,12 +103,16 @@ class CellSettings(TypedDict):
     optimizer: NotRequired[Literal["auto", "for_loop", "foreach", "fused"]]
     # How several processes share the training.
     parallel: NotRequired[Literal["ddp", "fsdp", "tensor"]]
+    # Whether worker processes stay from epoch to epoch, or start anew in each; needs `workers`.
+    persistent_workers: NotRequired[bool | None]
     # What a step does.
     phase: Literal["train", "inference"]
     # Load batches into page-locked host memory and copy them to the GPU asynchronously.
     pin_memory: bool
     # Arithmetic.
     precision: Literal["fp32", "tf32", "bf16", "fp16", "fp8", "int8"]
+    # Batches that each worker process loads ahead; needs `workers`.
+    prefetch_factor: NotRequired[int | None]
     # Options of torch.profiler; only of cells under the tool `torch`.
     profiler: NotRequired[ProfilerSettings]
     # Samples in the data set; an epoch has samples/batch whole steps.

@@ -67,6 +67,8 @@ class FiguresSettings(TypedDict):
 class Config(TypedDict):
     """The configuration, as `profzoo.config.configuration.normalise_config` returns it."""
 
+    # Batches per update of the weights.
+    accumulate: int
     # Items in one batch.
     batch: int | str | None
     # The candidates of `compare`, which are compared with the reference side (`reference`).
@@ -77,6 +79,9 @@ class Config(TypedDict):
     checkpoint: bool
     # GPU chip whose metrics `snakemake metrics` lists, such as `gh100`, as `ncu --list-chips` names it.
     chip: str | None
+    # The largest norm of all gradients together, to which they are scaled down before the optimizer steps (in the
+    # range `optimizer`).
+    clip: float | None
     # Whether to measure and export results that are missing or out of date.
     collect: bool
     # Compile the network with torch.compile, in one of its modes; `true` means the mode `default`.
@@ -91,6 +96,9 @@ class Config(TypedDict):
     deterministic: bool
     # Device on which the models run; `auto` takes the GPU if one is visible, else the CPU.
     device: Literal["auto", "cuda", "cpu"]
+    # Decay of an exponential moving average of the network's weights, which each update moves by the rest (in the
+    # range `optimizer`).
+    ema: float | None
     # What happens to results that were measured with other versions of torch, the driver, a profiler, or a package
     # that the program imports.
     environment: Literal["say", "measure", "fail"]
@@ -143,12 +151,16 @@ class Config(TypedDict):
     parallel: Literal["ddp", "fsdp", "tensor"]
     # Folders by name; all output is written to `results`.
     pathvars: Mapping[str, str]
+    # Whether worker processes stay from epoch to epoch, or start anew in each; needs `workers`.
+    persistent_workers: bool | None
     # Phases to run.
     phases: list[str]
     # Load batches into page-locked host memory and copy them to the GPU asynchronously.
     pin_memory: bool
     # Arithmetic.
     precision: Literal["fp32", "tf32", "bf16", "fp16", "fp8", "int8"]
+    # Batches that each worker process loads ahead; needs `workers`.
+    prefetch_factor: int | None
     # The reference side of `compare`, with which candidates are compared.
     reference: str
     # Number of processes that time each cell without a profiler, one after the other.

@@ -1,4 +1,4 @@
-"""Counts the processes that share a cell's training."""
+"""Counts the processes that share a cell's training, and the batches of a step."""
 
 from typing import TYPE_CHECKING
 
@@ -11,10 +11,19 @@ def process_count(cell: "CellSettings") -> int:
     return int(cell["gpus"] * cell["nodes"])
 
 
-def batch_count(cell: "CellSettings") -> int:
-    """Number of batches that the processes compute on in a step: one for each, or one for all with tensor parallelism.
+def share_count(cell: "CellSettings") -> int:
+    """Number of shares that the data are split into: one for each process, or one for all with tensor parallelism.
 
-    >>> batch_count({"gpus": 4, "nodes": 1}), batch_count({"gpus": 4, "nodes": 1, "parallel": "tensor"})
+    >>> share_count({"gpus": 4, "nodes": 1}), share_count({"gpus": 4, "nodes": 1, "parallel": "tensor"})
     (4, 1)
     """
     return 1 if cell.get("parallel") == "tensor" else process_count(cell)
+
+
+def batch_count(cell: "CellSettings") -> int:
+    """Number of batches that all processes together compute on in a step.
+
+    >>> batch_count({"gpus": 4, "nodes": 1, "accumulate": 3})
+    12
+    """
+    return share_count(cell) * cell.get("accumulate", 1)

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 # Settings that can be applied to a script from outside; all other settings belong to the zoo's own step loop.
 APPLICABLE = (
     "device", "warmup", "window", "precision", "compile", "optimizer", "checkpoint", "channels_last",
-    "cudnn_benchmark", "deterministic", "seed", "threads", "workers", "pin_memory",
+    "cudnn_benchmark", "deterministic", "seed", "threads", "workers", "pin_memory", "prefetch_factor",
+    "persistent_workers",
 )  # fmt: skip
 
 
@@ -59,6 +60,10 @@ JOINED = re.compile(rf"(?:^|(?<=@)){schema.PATTERN}(?:\+{schema.PATTERN})+")
 STEPS_BEFORE_GRAPH = 3
 # Precisions in which linear layers multiply in 8 bits.
 EIGHT_BITS = ("fp8", "int8")
+# Settings of worker processes that load batches.
+OF_WORKERS = ("prefetch_factor", "persistent_workers")
+# Settings of how a training step updates weights.
+UPDATES = ("accumulate", "clip", "ema")
 
 
 def split_names(variant: str | None) -> list[str]:
@@ -131,6 +136,7 @@ def check_combination(cell: Mapping[str, Any]) -> None:
         ConfigError: they are not; the message gives the reason.
     """
     why = _against_eight_bits(cell) if cell["precision"] in EIGHT_BITS else None
+    why = why or _against_updates(cell) or _against_loading(cell)
     why = _against_checkpoints(cell) if cell["checkpoint"] and not why else why
     why = _against_graph(cell) if cell["graph"] and not why else why
     why = _against_splitting(cell) if cell["parallel"] != "ddp" and not why else why
@@ -148,6 +154,30 @@ def _against_eight_bits(cell: Mapping[str, Any]) -> str | None:
             f"precision: {precision} is for inference, as its layers have no backward pass: set phases to inference, "
             "or train in bf16"
         )
+    return None
+
+
+def _against_updates(cell: Mapping[str, Any]) -> str | None:
+    """Why a cell cannot update weights as it is told to; None if it can."""
+    known = schema.cell_properties()
+    asked = next((key for key in UPDATES if cell[key] != known[key]["default"]), None)
+    if asked and cell["phase"] == "inference":
+        return f"{asked}: {cell[asked]} is for training, inference updates no weights: set phases to train"
+    if cell["accumulate"] > 1 and cell["compile"] == "reduce-overhead":
+        return (
+            "accumulate: 2 or more and compile: reduce-overhead cannot be combined: each pass would overwrite what the "
+            "CUDA graphs of the one before returned"
+        )
+    return None
+
+
+def _against_loading(cell: Mapping[str, Any]) -> str | None:
+    """Why a cell's batches cannot be loaded as it asks; None if they can."""
+    asked = next((key for key in OF_WORKERS if cell[key] is not None), None)
+    # A script may start workers of its own.
+    if asked and not cell["workers"] and not cell.get("command"):
+        told = schema.format_choice(cell[asked])
+        return f"{asked}: {told} is for worker processes, and workers: 0 starts none: set workers to 1 or more"
     return None
 
 
@@ -195,7 +225,10 @@ def _against_graph(cell: Mapping[str, Any]) -> str | None:
 
 # A cell contains these settings only if they differ from their defaults. Results from before these settings existed
 # thereby stay valid.
-LATER = ("context", "graph", "optimizer", "checkpoint", "parallel", "weights")
+LATER = (
+    "context", "graph", "optimizer", "checkpoint", "parallel", "weights", "clip", "accumulate", "ema",
+    "prefetch_factor", "persistent_workers",
+)  # fmt: skip
 # Largest value of a shape parameter, unless the model itself declares a larger one; longest text.
 LARGEST_SHAPE, LONGEST_TEXT = 10_000_000, 1000
 

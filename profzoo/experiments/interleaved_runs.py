@@ -120,6 +120,15 @@ class Rounds:
         return [one for one in found if one.missing != 0 or one.rounds < 2] or None
 
 
+def count_samples(facts: Mapping[str, Any]) -> int:
+    """Return the samples of a process's step: those of its batch, times the batches of an update; 1 if unknown.
+
+    >>> count_samples({"batch": 8, "ran_with": {"accumulate": 4}}), count_samples({"batch": None})
+    (32, 1)
+    """
+    return int((facts.get("batch") or 1) * facts.get("ran_with", {}).get("accumulate", 1))
+
+
 def read_round(sides: Sequence[str], steps: Sequence[Path], batches: Sequence[int | None]) -> dict[str, float]:
     """Return the time of a data sample in ns by side; steps: step tables of the round; batches: samples per step."""
     return {side: median_step(path) / (batch or 1) for side, path, batch in zip(sides, steps, batches, strict=True)}
@@ -451,7 +460,7 @@ class Interleaved:
             began, first = time.monotonic(), number * width % len(given)
             if code := self.run(given[first : first + width], self.options.most * width):
                 return code, rounds
-            batches = [own.get("batch") for own in self.facts[-width:]]
+            batches = [count_samples(own) for own in self.facts[-width:]]
             names, paths = zip(*self.steps[-width:], strict=True)
             rounds.add(read_round(names, paths, batches), time.monotonic() - began)
             if rounds.why_end():

@@ -273,7 +273,7 @@ class TrialRunner:
         self.steps.append((side, path))
         self.facts.append(facts | how | ({"forked": True} if self._forked else {}))
         # The median, by which tables compare processes too.
-        return interleaved_runs.median_step(path) / (facts["batch"] or 1)
+        return interleaved_runs.median_step(path) / interleaved_runs.count_samples(facts)
 
     def expected_s(self, names: Names) -> float:
         """Expected seconds of a process: its own last time, otherwise the longest time so far."""

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset, DistributedSampler
 
-from profzoo.cell.process_count import batch_count, process_count
+from profzoo.cell.process_count import process_count, share_count
 from profzoo.errors import ConfigError
 from profzoo.harness import inspection
 from profzoo.harness.interface import ModelFunctions, no_others
@@ -220,6 +220,11 @@ def wrap_network(network: nn.Module, cell: "CellSettings", device: torch.device)
     return DistributedDataParallel(network, device_ids=[device] if device.type == "cuda" else None)
 
 
+def keep_gradients(network: nn.Module) -> contextlib.AbstractContextManager[None]:
+    """Context of a pass whose gradients DistributedDataParallel does not send, as further passes add theirs."""
+    return network.no_sync() if isinstance(network, DistributedDataParallel) else contextlib.nullcontext()
+
+
 def check_shareable(cell: "CellSettings", model: ModelFunctions) -> None:
     """Check that several processes can train the model together.
 
@@ -236,7 +241,7 @@ def check_shareable(cell: "CellSettings", model: ModelFunctions) -> None:
 
 def make_sampler(dataset: Dataset[Any], cell: "CellSettings") -> DistributedSampler[Any] | None:
     """Sampler for this process's share of the samples; None if all of them are its own."""
-    if batch_count(cell) == 1:
+    if share_count(cell) == 1:
         return None
     return DistributedSampler(
         dataset, process_count(cell), read_rank(cell), shuffle=True, seed=cell["seed"], drop_last=True

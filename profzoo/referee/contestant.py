@@ -68,7 +68,7 @@ WATCHED: Sequence[tuple[Any, str]] = (
     (inspection, "find_tensors map_leaves"),
     (interface, "load_functions default_loss"),
     (step_loop, "make_step"),
-    (training_step, "Trainer run_training_step"),
+    (training_step, "Trainer run_training_step run_pass"),
     (batches, "split_batch call_network"),
     (inputs, "Inputs Values _addcmul _where _empty _from _draw _gather _cos _sin _cat _make_generator"),
     (sys.modules[__name__], "Contestant watch _synchronize _Event _now _receive _send _kind_of _seed_all"),

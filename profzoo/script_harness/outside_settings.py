@@ -67,9 +67,14 @@ class OutsideSettings:
         )
 
     def apply_to_loader(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the keyword arguments of a DataLoader with the cell's `workers` and `pin_memory`."""
+        """Return the keyword arguments of a DataLoader with the cell's settings of loading.
+
+        Those of workers are left out where a loader has none.
+        """
         changed = {**options, **({"pin_memory": True} if "pin_memory" in self.asked else {})}
-        return changed | ({"num_workers": self.asked["workers"]} if "workers" in self.asked else {})
+        changed |= {"num_workers": self.asked["workers"]} if "workers" in self.asked else {}
+        own = {key: self.asked[key] for key in ("prefetch_factor", "persistent_workers") if key in self.asked}
+        return changed | own if changed.get("num_workers") else changed
 
     def apply_to_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Choose the implementation of an optimizer that has not stepped yet; others, without the choice, stay."""

@@ -13,7 +13,7 @@ from profzoo.cell.cell_types import CellSettings
 from profzoo.cell.sidecar_files import read_facts
 from profzoo.compare import numeric_checks, numerics
 from profzoo.errors import ConfigError, DataError, suggest_nearest
-from profzoo.experiments import trial_runner, trial_search
+from profzoo.experiments import interleaved_runs, trial_runner, trial_search
 from profzoo.experiments.trial_runner import change_words
 from profzoo.io import csv_tables as reading
 from profzoo.io import sidecars as fact
@@ -378,7 +378,7 @@ def _check_settings(file: str, facts: "Sidecar") -> None:
 def _measured_rows(steps: pd.DataFrame, facts: "Sidecar", margin: float) -> list[_Trial]:
     processes = facts["processes"]
     medians = [float(np.median(times)) for times in process_repeats.processes(steps)]
-    batches = [own["batch"] or 1 for own in processes]
+    batches = [interleaved_runs.count_samples(own) for own in processes]
     base = {own["round"]: place
             for place, (own, _) in enumerate(zip(processes, medians, strict=True)) if not own["side"]}  # fmt: skip
     base_side = _numeric_side(processes, "", facts)
@@ -386,7 +386,7 @@ def _measured_rows(steps: pd.DataFrame, facts: "Sidecar", margin: float) -> list
     found = []
     for side in dict.fromkeys(own["side"] for own in processes if own["side"]):
         mine = [place for place, own in enumerate(processes) if own["side"] == side]
-        # A sample's time, as a batch may have another number of them.
+        # A sample's time, as a step may have another number of them.
         factor = batches[0] / batches[mine[0]]
         pairs = [(base[processes[place]["round"]], place) for place in mine if processes[place]["round"] in base]
         before, after = [medians[first] for first, _ in pairs], [medians[place] * factor for _, place in pairs]

@@ -1,5 +1,6 @@
 """Variants on a real GPU: a captured step does what the plain one does, faster, and all tools see its launches."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -80,8 +81,13 @@ class Steps:
         return first.elapsed_time(last) / TIMED
 
 
-@pytest.mark.parametrize("phase", settings.PHASES)
-@pytest.mark.parametrize("more", [{}, {"precision": "bf16", "channels_last": True}])
+@pytest.mark.parametrize(
+    ("phase", "more"),
+    [
+        *itertools.product(settings.PHASES, [{}, {"precision": "bf16", "channels_last": True}]),
+        ("train", {"accumulate": 2, "clip": 0.5, "ema": 0.9}),
+    ],
+)
 def test_replays_make_what_plain_steps_make(phase: str, more: dict) -> None:
     # Adam's first steps have the size of the learning rate whatever the gradient's, so that rounding decides where a
     # gradient is nearly none: both have the optimizer whose kernels are the same captured or not.
@@ -104,8 +110,9 @@ def test_a_replay_launches_as_many_kernels_in_less_time(phase: str) -> None:
     assert abs(launches - replayed) <= 5 and launches > 100 and faster < slower
 
 
-def test_half_precision_is_captured_with_a_fused_optimizer() -> None:
-    graph = Steps("train", graph=True, precision="fp16", optimizer="fused")
+@pytest.mark.parametrize("more", [{}, {"accumulate": 2, "clip": 0.5, "ema": 0.9}])
+def test_half_precision_is_captured_with_a_fused_optimizer(more: dict) -> None:
+    graph = Steps("train", graph=True, precision="fp16", optimizer="fused", **more)
     losses = [float(graph()) for _ in range(WARMUP + REPLAYS)]
     assert all(torch.isfinite(torch.tensor(losses))) and losses[-1] < losses[0]
 

@@ -50,6 +50,7 @@ def test_a_part_of_data_leaves_the_rest_as_it_is(where: str) -> None:
         ({"window": "null", "nsys": {"window": 6}}, "nsys", 6, 9, 90),
         ({"settings": {"lstm": {"window": 2}}, "window": 5}, "time", 2, 5, 50),
         ({"epochs": 3}, "time", 20, 23, 80),
+        ({"accumulate": 4}, "nsys", 10, 13, 520),
         ({"samples": 1000, "epochs": 3, "batch": 8, "window": "rest"}, "time", 372, 375, 1000),
         ({"samples": 99, "batch": 10, "window": "rest", "warmup": 0}, "time", 9, 9, 99),
         ({"samples": 200, "window": "rest", "torch": {"wait": 1, "warmup": 2, "repeat": 2}}, "torch", 5, 19, 200),
@@ -87,7 +88,10 @@ GIVENS = [
         {"data": FAKE, "threads": 2, "samples": 900, "window": "rest"},
     )
 ]
-ONE_PHASE = {"lstm@checkpoint": ["train"], "lstm@fp8": ["inference"], "lstm@int8": ["inference"]}
+ONE_PHASE = {
+    **{f"lstm@{variant}": ["train"] for variant in ("accumulate", "checkpoint", "clip", "ema")},
+    **{f"lstm@{variant}": ["inference"] for variant in ("fp8", "int8")},
+}
 
 
 @pytest.mark.parametrize("name", [*registry.shipped_models(), *(f"lstm@{variant}" for variant in VARIANTS)])

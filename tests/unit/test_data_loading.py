@@ -49,6 +49,8 @@ def test_batches_are_whole_come_epoch_after_epoch_and_are_those_of_workers() -> 
     for given, count in (({}, 2), ({"samples": 5, "epochs": 3}, 6), ({"epochs": 2}, 2)):
         found = all_batches("lstm", **given)
         assert len(found) == count and all(len(classes) == 2 for _, classes in found)
+    grouped = all_batches("lstm", accumulate=3)
+    assert [len(step) for step in grouped] == [3, 3] and all(len(one) == 2 for step in grouped for _, one in step)
     alone, helped = (all_batches("mobilenetv2", workers=workers) for workers in (0, 1))
     assert all(torch.equal(a[0], b[0]) for a, b in zip(alone, helped, strict=True))
 
@@ -270,11 +272,16 @@ def test_memory_is_pinned_where_a_gpu_is_and_the_cell_wants_it(monkeypatch: pyte
     monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
     monkeypatch.setattr(batches, "DataLoader", lambda dataset, **given: asked.append(given) or [len(dataset)])
     model = functions(sample=drawn)
-    for one in (cell(pin_memory=True), cell(workers=1, phase="inference")):
+    of_workers = {"workers": 1, "prefetch_factor": 3, "persistent_workers": False}
+    # Memory is taken stock of without workers.
+    alone = cell(**{**of_workers, "workers": 0})
+    for one in (cell(pin_memory=True), cell(workers=1, phase="inference"), cell(**of_workers), alone):
         assert list(batches.iterate_batches(one, model)) == [7, 7]
-    assert [one["pin_memory"] for one in asked] == [there, False]
-    assert [one["shuffle"] for one in asked] == [True, False]
-    assert [(one["num_workers"], one["persistent_workers"]) for one in asked] == [(0, False), (1, True)]
+    assert [one["pin_memory"] for one in asked] == [there, False, False, False]
+    assert [one["shuffle"] for one in asked] == [True, False, True, True]
+    keys = ("num_workers", "persistent_workers", "prefetch_factor")
+    found = [tuple(one[key] for key in keys) for one in asked]
+    assert found == [(0, False, None), (1, True, None), (1, False, 3), (0, False, None)]
     assert all(one["drop_last"] and one["batch_size"] == 3 and one["sampler"] is None for one in asked)
     assert asked[0]["generator"].initial_seed() == 1
 

@@ -16,6 +16,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from models import bert
 from profzoo import run
@@ -24,7 +25,8 @@ from profzoo.collect import multi_node, pod_nodes
 from profzoo.config import configuration as config
 from profzoo.errors import ConfigError
 from profzoo.harness import distributed
-from profzoo.harness.step import step_loop
+from profzoo.harness.ranges import Ranges
+from profzoo.harness.step import step_loop, training_step
 from tests.harness_cells import cell, functions
 
 PROJECT = Path(__file__).parents[2]
@@ -174,6 +176,30 @@ def test_several_networks_or_optimizers_in_turn_are_refused(more: dict[str, Any]
         distributed.check_shareable(cell(gpus=2), functions(**more))
 
 
+def test_gradients_are_sent_in_the_last_pass_of_a_step(tmp_path: Path) -> None:
+    """The one process of a group counts what it would send."""
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        network, sent = DistributedDataParallel(nn.Linear(3, 1)), list[int]()
+        network.register_comm_hook(None, lambda state, bucket: (sent.append(1), done(bucket.buffer()))[1])
+        model = functions(loss=lambda outputs, target: (outputs - target).square().mean())
+        trainer = training_step.Trainer(cell(accumulate=3), model, nn.Linear(3, 1), CPU, Ranges())
+        trainer.network = network
+        training_step.run_training_step(trainer, [(torch.rand(2, 3), torch.rand(2, 1))] * 3)
+    finally:
+        dist.destroy_process_group()
+    assert len(sent) == 1
+    with distributed.keep_gradients(nn.Linear(1, 1)):
+        pass
+
+
+def done(value: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
+    """Return a future that has this value already."""
+    found = torch.futures.Future[torch.Tensor]()
+    found.set_result(value)
+    return found
+
+
 def test_processes_have_to_be_started(capsys: pytest.CaptureFixture[str]) -> None:
     assert run.main(["lstm", *WORDS]) == 2
     assert "torchrun --standalone --nproc-per-node=2 -m models.run lstm" in capsys.readouterr().err
@@ -290,9 +316,11 @@ def test_split_weights_compute_what_one_process_computes(tmp_path: Path, monkeyp
     (tmp_path / "same_batch.py").write_text((PROJECT / "models" / "gpt.py").read_text() + SAME)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.syspath_prepend(str(tmp_path))
-    one, alone = trained(tmp_path, "one", "module=same_batch")
+    # Gradients are clipped, and weights averaged, where they are split and where they are not.
+    more = ["module=same_batch", "clip=0.1", "accumulate=2", "ema=0.9"]
+    one, alone = trained(tmp_path, "one", *more)
     for kind, batches in (("fsdp", 2), ("tensor", 1)):
-        found, weights = trained(tmp_path, kind, "module=same_batch", "gpus=2", f"parallel={kind}")
+        found, weights = trained(tmp_path, kind, *more, "gpus=2", f"parallel={kind}")
         assert found["parameters"] == one["parameters"] and found["items"] == batches * one["items"]
         for name in ("losses", "gradient_norms"):
             ours, theirs = (torch.tensor(facts["first_steps"][name]) for facts in (found, one))

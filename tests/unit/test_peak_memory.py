@@ -117,8 +117,11 @@ def test_networks_that_train_in_turn_have_their_gradients_each() -> None:
         build=lambda shape: nn.Linear(4, 4), others=lambda shape: nn.Linear(4, 8), training_step=in_turn,
         optimizers=lambda *networks: [torch.optim.SGD(one.parameters(), lr=0.1) for one in networks],
     )  # fmt: skip
-    rows = stock(cell(compile=False, cudnn_benchmark=False, deterministic=False), model, torch.ones(3, 4))
+    one = cell(compile=False, cudnn_benchmark=False, deterministic=False, ema=0.5)
+    rows = stock(one, model, torch.ones(3, 4))
     assert rows["range"].tolist()[2:] == ["forward", "loss", "backward", "optimizer"] * 2
+    # The averages of the network's weights.
+    assert set(rows["optimizer_bytes"]) == {4 * 20}
     assert rows[rows["range"] == "optimizer"]["gradients_bytes"].tolist() == [4 * 20, 4 * 40]
 
 

@@ -251,6 +251,16 @@ def test_workers_that_start_in_each_epoch_are_noted_with_their_time(found: Mappi
     assert "worker_starts" not in found["loop"]["loading"]
 
 
+def test_a_loader_with_workers_takes_what_is_set_of_them() -> None:
+    asked = {"workers": 0, "prefetch_factor": 3, "persistent_workers": True}
+    settings = outside_settings.OutsideSettings(
+        asked, {"workers": 0, "prefetch_factor": None, "persistent_workers": None}
+    )
+    of_workers = {"prefetch_factor": 3, "persistent_workers": True}
+    for own, added in (({}, {}), ({"num_workers": 0}, {}), ({"num_workers": 2, "prefetch_factor": 5}, of_workers)):
+        assert settings.apply_to_loader(own) == {**own, **added}
+
+
 @pytest.mark.parametrize(("asked", "mode"), [(True, None), ("max-autotune", "max-autotune")])
 def test_a_network_is_compiled_once_in_the_mode_asked_for(
     monkeypatch: pytest.MonkeyPatch, asked: Any, mode: str | None

@@ -166,6 +166,72 @@ def test_a_step_updates_and_forgets_gradients_and_is_checked() -> None:
         half.check(torch.ones(()))
 
 
+def trainer_of(
+    network: nn.Module, loss: Any = lambda outputs, target: (outputs - target).square().mean(), **given: Any
+) -> training_step.Trainer:
+    """Objects of a training by SGD at a rate of 0.5."""
+    model = functions(optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.5), loss=loss)
+    return training_step.Trainer(cell(**given), model, network, CPU, step_loop.Ranges())
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize(("largest", "norm"), [(2.0, 2.0), (10.0, 5.0)])
+def test_gradients_are_scaled_down_to_the_norm_asked_for(precision: str, largest: float, norm: float) -> None:
+    """Those of two weights are 3 and 4, whose norm is 5, though a gradient scaler multiplies them first."""
+    network = nn.ModuleList([nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)])
+    before = [float(one) for one in network.parameters()]
+    trainer = trainer_of(network, clip=largest, precision=precision)
+    trainer.update(3 * network[0].weight.sum() + 4 * network[1].weight.sum(), *trainer.optimizers)
+    moved = [one - float(now) for one, now in zip(before, network.parameters(), strict=True)]
+    assert moved == pytest.approx([0.5 * norm * 3 / 5, 0.5 * norm * 4 / 5], rel=1e-5)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_several_batches_make_the_update_of_one_that_holds_them(precision: str) -> None:
+    inputs, target = torch.rand(8, 3), torch.rand(8, 1)
+    networks = [nn.Linear(3, 1), nn.Linear(3, 1)]
+    networks[1].load_state_dict(networks[0].state_dict())
+
+    # Small enough that no gradient overflows in fp16.
+    def loss_of(outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return 0.1 * (outputs - target).square().mean()
+
+    whole = trainer_of(networks[0], loss_of, precision=precision)
+    parts = trainer_of(networks[1], loss_of, precision=precision, accumulate=2)
+    for _ in range(2):
+        loss = training_step.run_training_step(whole, (inputs, target))
+        mean = training_step.run_training_step(parts, [(inputs[:4], target[:4]), (inputs[4:], target[4:])])
+        near = {"rtol": 1e-5, "atol": 1e-6} if precision == "fp32" else {"rtol": 1e-2, "atol": 1e-3}
+        torch.testing.assert_close(mean, loss.detach(), **near)
+        torch.testing.assert_close(networks[1].weight, networks[0].weight, **near)
+        assert networks[1].weight.grad is None
+    own = functions(training_step=lambda trainer, batch: None)
+    with pytest.raises(ConfigError, match="accumulate: 2: m has a training step of its own"):
+        training_step.Trainer(cell(accumulate=2), own, networks[0], CPU, step_loop.Ranges())
+
+
+def test_weights_are_averaged_by_the_formula_after_each_update() -> None:
+    network, judge = nn.Linear(3, 1), nn.Linear(1, 1)
+    trainer = trainer_of(network, ema=0.75)
+    other = torch.optim.SGD(judge.parameters(), lr=0.5)
+    expected = network.weight.detach().clone()
+    for _ in range(3):
+        training_step.run_training_step(trainer, (torch.rand(2, 3), torch.rand(2, 1)))
+        expected = 0.75 * expected + 0.25 * network.weight.detach()
+        # A step of another network, as of adversarial ones, does not move them.
+        trainer.update(judge(torch.ones(1, 1)).sum(), other)
+        torch.testing.assert_close(trainer.averages[network.weight], expected)
+    assert set(trainer.averages) == set(network.parameters()) and not trainer.averages[network.weight].requires_grad
+
+
+def test_what_updates_weights_otherwise_cannot_clip() -> None:
+    trainer = trainer_of(nn.Linear(1, 1), clip=0.25)
+    with pytest.raises(ConfigError, match=r"training_step of mine: clip = 0\.25 was not applied: have trainer.update"):
+        trainer.check(torch.ones(()))
+    with pytest.raises(ConfigError, match=r"clip: 1\.0: m has sparse gradients"):
+        trainer_of(nn.Embedding(3, 2, sparse=True), clip=1.0)
+
+
 def test_arithmetic_is_set_as_the_cell_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "x")
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")

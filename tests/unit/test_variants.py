@@ -68,6 +68,12 @@ def test_settings_that_were_there_before_are_all_that_a_plain_cell_has() -> None
         ("lstm@graph", "inference", {"warmup": 2}, "lstm inference: graph: true takes 3 steps of warm-up or more, not 2"),
         ("lstm@graph+checkpoint", "train", {}, "lstm train: checkpoint: true and graph: true cannot be combined"),
         ("lstm@checkpoint", "inference", {}, "lstm inference: checkpoint: true is for training"),
+        ("lstm@accumulate", "inference", {}, "lstm inference: accumulate: 4 is for training"),
+        ("lstm@accumulate+reduce-overhead", "train", {}, "lstm train: accumulate: 2 or more and compile: reduce-overh"),
+        ("lstm@ema", "inference", {}, "lstm inference: ema: 0.999 is for training"),
+        ("lstm", "inference", {"prefetch_factor": 3}, "lstm inference: prefetch_factor: 3 is for worker processes, and"),
+        ("lstm", "train", {"persistent_workers": False}, "lstm train: persistent_workers: false is for worker processes"),
+        ("lstm@clip", "inference", {}, "lstm inference: clip: 1.0 is for training, inference updates no weights"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_combined_is_refused_with_the_reason(name: str, phase: str, given: dict, line: str) -> None:

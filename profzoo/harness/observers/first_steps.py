@@ -139,7 +139,7 @@ class FirstSteps:
 
     def note_gradients(self, optimizers: Iterable[torch.optim.Optimizer], scale: Tensor) -> None:
         """Note the gradients before the optimizers step; scale: what they are multiplied by."""
-        made = [one for one in self._parameters(optimizers) if one.grad is not None]
+        made = [one for one in find_weights(self._network, optimizers) if one.grad is not None]
         with suppress(Exception):
             norms = measure_norms([one.grad for one in made])
             if self._used is None:
@@ -150,13 +150,6 @@ class FirstSteps:
                 self._gradients.append([])
                 self._gradient_parts.append(torch.stack(norms) / scale.to(whole.device))
             self._gradients[-1].append(whole / scale.to(whole.device))
-
-    def _parameters(self, optimizers: Iterable[torch.optim.Optimizer]) -> list[Tensor]:
-        """The parameters of the optimizers; those of the network where an optimizer of the model's own lists none."""
-        several = list(optimizers)
-        if not all(hasattr(one, "param_groups") for one in several):
-            return list(self._network.parameters())
-        return [one for optimizer in several for group in optimizer.param_groups for one in group["params"]]
 
     def note(self, batch: Any, result: Any) -> None:
         """Note a step that has ended; batch: on the device. result: the step's outputs, or its loss in training."""
@@ -224,6 +217,14 @@ class FirstSteps:
             "outputs": outputs,
             "last_outputs": final,
         }
+
+
+def find_weights(network: nn.Module, optimizers: Iterable[torch.optim.Optimizer]) -> list[Tensor]:
+    """Return the weights of the optimizers; those of the network where an optimizer of the model's own lists none."""
+    several = list(optimizers)
+    if not all(hasattr(one, "param_groups") for one in several):
+        return list(network.parameters())
+    return [one for optimizer in several for group in optimizer.param_groups for one in group["params"]]
 
 
 def join_parts(norms: Sequence[float]) -> list[float | None]:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, Subset
 
 from profzoo.cell import data_files
-from profzoo.cell.process_count import batch_count
+from profzoo.cell.process_count import share_count
 from profzoo.errors import ConfigError, suggest_nearest
 from profzoo.harness import distributed, inspection
 from profzoo.harness.interface import ModelFunctions, no_sample
@@ -292,7 +292,7 @@ def make_dataset(cell: "CellSettings", model: ModelFunctions) -> Any:
             the processes.
     """
     assert model.dataset is not None
-    found, where, count = model.dataset(SimpleNamespace(**cell["shape"])), _where(cell), batch_count(cell)
+    found, where, count = model.dataset(SimpleNamespace(**cell["shape"])), _where(cell), share_count(cell)
     kind = type(found).__name__
     if isinstance(found, IterableDataset):
         if count > 1:
@@ -391,7 +391,9 @@ class AdaptedDataset(Dataset[Sample]):
 
 
 def iterate_batches(cell: "CellSettings", model: ModelFunctions) -> Iterator[Any]:
-    """Yield the cell's batches from one DataLoader, for its number of epochs; endless for a model's own data set.
+    """Yield a step's batch, or list of batches if it accumulates several, from one DataLoader.
+
+    A model's own data set is endless; others are read for the cell's number of epochs.
 
     Raises:
         ConfigError: the data set does not exist, is too small, or does not fit the model's task; or torch cannot make
@@ -409,13 +411,15 @@ def iterate_batches(cell: "CellSettings", model: ModelFunctions) -> Iterator[Any
         drop_last=True,
         num_workers=cell["workers"],
         pin_memory=cell["pin_memory"] and torch.cuda.is_available(),
-        persistent_workers=cell["workers"] > 0,
+        prefetch_factor=cell.get("prefetch_factor") if cell["workers"] else None,
+        persistent_workers=cell["workers"] > 0 and cell.get("persistent_workers") is not False,
         collate_fn=model.collate,
         generator=torch.Generator().manual_seed(cell["seed"]),
     )
-    if own is not None:
-        return _explain_collating(repeat_batches(loader, share, cell), cell, model)
-    return _explain_collating(itertools.chain.from_iterable(itertools.repeat(loader, cell["epochs"])), cell, model)
+    epochs = itertools.chain.from_iterable(itertools.repeat(loader, cell["epochs"]))
+    found = _explain_collating(epochs if own is None else repeat_batches(loader, share, cell), cell, model)
+    several = cell.get("accumulate", 1)
+    return found if several == 1 else map(list, zip(*[found] * several, strict=False))
 
 
 def _explain_collating(batches: Iterator[Any], cell: "CellSettings", model: ModelFunctions) -> Iterator[Any]:

@@ -27,7 +27,7 @@ from profzoo.errors import first_error_line
 from profzoo.harness import inspection, interface
 from profzoo.harness.observers.first_steps import LOSSES, STEPS, FirstSteps
 from profzoo.harness.ranges import Ranges
-from profzoo.harness.step import batches, step_loop
+from profzoo.harness.step import batches, step_loop, training_step
 from profzoo.statistics.rounding_errors import ROUNDED
 
 if TYPE_CHECKING:
@@ -340,13 +340,11 @@ class _Run:
         return found
 
     def _lose(self) -> float:
-        """Loss of the first batch, without an update of weights."""
-        assert self._parts.trainer
-        placed = self._place(self._batch)
-        inputs, target = batches.split_batch(placed, self._cell, self._model)
+        """Loss of the first step, without an update of weights."""
+        trainer, placed = self._parts.trainer, self._place(self._batch)
+        assert trainer
         with torch.no_grad(), self._computing():
-            outputs = batches.call_network(self._parts.trainer.network, placed, inputs)
-            return float(self._model.loss(outputs, target))
+            return float(sum(training_step.run_pass(trainer, one)[1] for one in trainer.split_step(placed)))
 
     def take_steps(self, steps: int, until: float) -> "StepNumbers":
         """Run the first of so many steps that begin before `until` (monotonic clock, s); return their numbers."""

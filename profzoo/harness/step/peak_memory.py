@@ -211,7 +211,8 @@ def measure_memory(batch: Any, repeated: StepParts, network: nn.Module, device: 
     """
     trainer, ranges = repeated.trainer, repeated.ranges
     networks = [network, *([trainer.others] if trainer else [])]
-    watch = MemoryWatch(networks, trainer.optimizers if trainer else [], batch, device)
+    optimizers, averages = (trainer.optimizers, trainer.averages.values()) if trainer else ([], ())
+    watch = MemoryWatch(networks, optimizers, batch, device, averages)
     ranges.watch(torch_ranges=True, torch_modules=False)
     with watch.observing(), ranges(STEP):
         with ranges("transfer"):
@@ -235,13 +236,14 @@ class MemoryWatch:
         optimizers: Iterable[torch.optim.Optimizer],
         batch: Any,
         device: torch.device,
+        averages: Iterable[Tensor] = (),
     ) -> None:
-        """batch: batch in host memory; a step on the CPU uses its tensors without a copy."""
+        """batch: in host memory; a step on the CPU uses its tensors without a copy. averages: those of weights."""
         # What torch.profiler consists of. That imports torch's compiler, which takes longer than the step.
         self._profiler = profile(use_kineto=True, profile_memory=True, acc_events=True)
         self._going = ExitStack()
         self._networks, self._device = networks, device
-        self._held = _before(networks, optimizers, batch, device)
+        self._held = _before(networks, optimizers, batch, device, averages)
         self._known: list[KnownAddresses] = []
         self._backward = 0
 
@@ -285,14 +287,18 @@ class MemoryWatch:
 
 
 def _before(
-    networks: Iterable[nn.Module], optimizers: Iterable[torch.optim.Optimizer], batch: Any, device: torch.device
+    networks: Iterable[nn.Module],
+    optimizers: Iterable[torch.optim.Optimizer],
+    batch: Any,
+    device: torch.device,
+    averages: Iterable[Tensor] = (),
 ) -> dict[str, int]:
     """Bytes held before the step, by purpose."""
     weights = [tensor for one in networks for tensor in (*one.parameters(), *one.buffers())]
     states = [state for one in optimizers for state in one.state.values()]
     held = {
         "weights": weights,
-        "optimizer": inspection.find_tensors(states),
+        "optimizer": [*inspection.find_tensors(states), *averages],
         # A step on the CPU uses the batch's tensors without a copy.
         "inputs": inspection.find_tensors(batch),
     }

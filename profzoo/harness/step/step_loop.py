@@ -249,6 +249,8 @@ def make_step(
     trainer = training_step.Trainer(cell, model, network, device, ranges) if cell["phase"] == "train" else None
     plain = _begun(cell, _training(model, trainer) if trainer else _inference(cell, model, network, device, ranges))
     transfer = model.transfer or _transfer(cell)
+    if cell.get("accumulate"):
+        transfer = _each(transfer)
     if not cell.get("graph"):
         return StepParts(transfer, plain, plain, trainer, ranges)
     # The first replay is part of the warm-up.
@@ -307,6 +309,11 @@ def _finite(results: deque[Any], cell: "CellSettings") -> Sequence[float | None]
     if not first_steps.is_finite(results[-1]):
         raise NotFiniteError("the output of the last step holds NaN or infinity")
     return [None]
+
+
+def _each(transfer: Callable[[Any, torch.device], Any]) -> Callable[[Any, torch.device], Any]:
+    """Function that transfers each batch of a list."""
+    return lambda several, device: [transfer(one, device) for one in several]
 
 
 def _transfer(cell: "CellSettings") -> Any:

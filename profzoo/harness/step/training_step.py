@@ -16,12 +16,12 @@ from torch.utils.checkpoint import checkpoint
 
 from profzoo.errors import ConfigError, first_error_line
 from profzoo.harness import distributed, interface
+from profzoo.harness.observers.first_steps import FirstSteps, find_weights
 from profzoo.harness.step import batches
 from profzoo.range_names import OTHERS
 
 if TYPE_CHECKING:
     from profzoo.cell.cell_types import CellSettings
-    from profzoo.harness.observers.first_steps import FirstSteps
 
 
 # Recreates a model's optimizers with the implementation that the cell requests, capturable in a CUDA graph.
@@ -42,13 +42,45 @@ def make_optimizers(
 
     Adam takes no sparse gradients: embeddings with `sparse=True` get torch's SparseAdam, at the same learning rate.
     """
-    parts = (part for part in network.modules() if isinstance(part, nn.Embedding | nn.EmbeddingBag) and part.sparse)
-    sparse = list(dict.fromkeys(part.weight for part in parts))
+    sparse = _sparse_weights(network)
     if optimizer is not interface.make_adam or not sparse:
         return [optimizer(network.parameters())]
     known = set(sparse)
     dense = [parameter for parameter in network.parameters() if parameter not in known]
     return [*([optimizer(dense)] if dense else []), torch.optim.SparseAdam(sparse, lr=interface.RATE)]
+
+
+def _sparse_weights(network: nn.Module) -> list[torch.Tensor]:
+    kinds = nn.Embedding | nn.EmbeddingBag
+    return list({part.weight: None for part in network.modules() if isinstance(part, kinds) and part.sparse})
+
+
+def clip_gradients(weights: Sequence[torch.Tensor], largest: float) -> None:
+    """Scale the gradients of weights down so that the norm of all together is at most `largest`, without a wait.
+
+    The norm of a gradient that is split over processes is that of the whole.
+    """
+    made = [one for one in weights if one.grad is not None]
+    kinds = [[one for one in made if distributed.is_split(one) == split] for split in (False, True)]
+    # One kernel cannot take both kinds.
+    kinds = [kind for kind in kinds if kind]
+    norms: list[Any] = [nn.utils.get_total_norm([one.grad for one in kind if one.grad is not None]) for kind in kinds]
+    norms = [one.full_tensor() if distributed.is_split(one) else one for one in norms]
+    for kind in kinds:
+        total = norms[0] if len(norms) == 1 else torch.stack(norms).norm()
+        nn.utils.clip_grads_with_norm_(kind, largest, total)
+
+
+@torch.no_grad()
+def average_weights(
+    averages: Mapping[torch.Tensor, torch.Tensor], weights: Iterable[torch.Tensor], decay: float
+) -> None:
+    """Move the averages of those of the weights that have one."""
+    own = [one for one in weights if one in averages]
+    for split in (False, True):
+        # One kernel cannot take both kinds.
+        if kind := [one for one in own if distributed.is_split(one) == split]:
+            torch._foreach_lerp_([averages[one] for one in kind], kind, 1 - decay)
 
 
 def choose_implementation(optimizer: torch.optim.Optimizer, cell: "CellSettings") -> torch.optim.Optimizer:
@@ -167,6 +199,10 @@ def _again(function: Any, *inputs: Any, **named: Any) -> Any:
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16, "int8": torch.bfloat16}
 
 
+# Settings that `Trainer.update` applies.
+UPDATED = ("clip", "ema")
+
+
 class Trainer:
     """Objects of a training step: `network`, `others`, their `optimizers`, and the ranges around its parts.
 
@@ -184,19 +220,34 @@ class Trainer:
         """network: on the device already."""
         self.model, self.cell, self._ranges = model, cell, ranges
         distributed.check_shareable(cell, model)
+        if cell.get("accumulate") and model.training_step:
+            raise ConfigError(
+                f"accumulate: {cell['accumulate']}: {cell['model']} has a training step of its own, which says itself "
+                "when it updates weights: leave accumulate out"
+            )
         distributed.shard_network(network, cell, model, device)
         self.others = place_network(model.others(SimpleNamespace(**cell["shape"])), cell, device)
         ranges.mark(self.others, OTHERS)
         several = model.optimizers or (lambda network, others: make_optimizers(network, model.optimizer))
         made = map(distributed.separate_groups, several(network, self.others))
         self.optimizers = [choose_implementation(one, cell) for one in made]
+        if cell.get("clip") and any(map(_sparse_weights, (network, self.others))):
+            raise ConfigError(
+                f"clip: {cell['clip']}: {cell['model']} has sparse gradients, of which torch knows no norm"
+            )
         self.network = distributed.wrap_network(network, cell, device)
         self._autocast = make_autocast(cell, device)
         self._scaler = torch.amp.GradScaler(device.type, enabled=cell["precision"] == "fp16")
+        # Moving averages of the network's weights, from the first update on.
+        self.averages: dict[torch.Tensor, torch.Tensor] = {}
         # Looks at the gradients of the first steps, if set.
         self.first_steps: FirstSteps | None = None
         # Whether the model's own training step has used forward() and update() so far.
         self._forward = self._updated = False
+
+    def split_step(self, batch: Any) -> Sequence[Any]:
+        """Return the batches of a step: those of a list if the cell accumulates, else the one."""
+        return batch if self.cell.get("accumulate") else [batch]
 
     @contextlib.contextmanager
     def forward(self) -> Iterator[None]:
@@ -212,21 +263,32 @@ class Trainer:
             yield
 
     def update(self, loss: torch.Tensor, *several: torch.optim.Optimizer) -> None:
-        """Compute gradients of a loss, and step the optimizer, or each of several."""
+        """Compute gradients of a loss, and step the optimizer, or each of several; without one, gradients add up."""
         self._updated = True
         with self._ranges("backward"):
             self._scaler.scale(loss).backward()
+        if not several:
+            return
         if self.first_steps and self.first_steps.is_noting():
             self.first_steps.note_gradients(several, self._scaler.scale(torch.ones((), device=loss.device)))
+        decay = self.cell.get("ema")
+        if decay and not self.averages:
+            self.averages = {one: one.detach().clone() for one in self.network.parameters()}
         with self._ranges("optimizer"):
+            if largest := self.cell.get("clip"):
+                for optimizer in several:
+                    self._scaler.unscale_(optimizer)
+                clip_gradients(find_weights(self.network, several), largest)
             for optimizer in several:
                 self._scaler.step(optimizer)
             self._scaler.update()
             for optimizer in several:
                 optimizer.zero_grad(set_to_none=True)
+            if decay:
+                average_weights(self.averages, find_weights(self.network, several), decay)
 
     def check(self, loss: Any) -> None:
-        """Check that a training step returned its loss and applied the cell's precision; loss: the returned value.
+        """Check that a training step returned its loss and applied the cell's settings; loss: the returned value.
 
         The model's own step must apply the precision by itself. Autocast around the whole step would include the
         backward pass and the optimizers, and the gradient scaler has to wrap the backward pass.
@@ -248,6 +310,13 @@ class Trainer:
                 f"{self._step}: precision = '{precision}' was not applied, as gradients were not scaled: have "
                 "trainer.update(loss, optimizer) make them, or set precision to bf16 or fp32"
             )
+        own: Mapping[str, Any] = self.cell
+        for key in () if self._updated else UPDATED:
+            if own.get(key):
+                raise ConfigError(
+                    f"{self._step}: {key} = {own[key]} was not applied: have trainer.update(loss, optimizer) "
+                    f"update the weights, or leave {key} out"
+                )
 
     @property
     def _step(self) -> str:
@@ -255,14 +324,31 @@ class Trainer:
 
 
 def run_training_step(trainer: Trainer, batch: Any) -> torch.Tensor:
-    """Run forward, loss, backward and optimizer once each; returns the loss."""
+    """Run forward, loss, backward and optimizer once each; returns the loss.
+
+    A cell that accumulates runs all but the optimizer on each batch of a list, and returns the mean of the losses.
+    """
+    *others, last = trainer.split_step(batch)
+    # Outputs stay in memory until those of the next pass replace them, as in loops that people write.
+    losses = []
+    for one in others:
+        with distributed.keep_gradients(trainer.network):
+            _outputs, loss = run_pass(trainer, one)
+            trainer.update(loss)
+        losses.append(loss.detach())
+    _outputs, loss = run_pass(trainer, last)
+    trainer.update(loss, *trainer.optimizers)
+    return torch.stack([*losses, loss.detach()]).sum() if losses else loss
+
+
+def run_pass(trainer: Trainer, batch: Any) -> tuple[Any, torch.Tensor]:
+    """Run forward and loss on a batch; returns outputs, and its part of the mean loss of the step's batches."""
     inputs, target = batches.split_batch(batch, trainer.cell, trainer.model)
     with trainer.forward():
         outputs = batches.call_network(trainer.network, batch, inputs)
     with trainer.loss():
-        loss = trainer.model.loss(outputs, target)
-    trainer.update(loss, *trainer.optimizers)
-    return loss
+        loss, several = trainer.model.loss(outputs, target), trainer.cell.get("accumulate", 1)
+        return outputs, loss if several == 1 else loss / several
 
 
 def choose_memory_format(cell: "CellSettings") -> torch.memory_format:

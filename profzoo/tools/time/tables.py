@@ -79,7 +79,12 @@ MEMORY = Table(
         "peak_bytes": Column(COUNT, "Most allocated memory within the range.", "byte", "time"),
         "end_bytes": Column(COUNT, "Allocated memory when the range ends.", "byte", "time"),
         "weights_bytes": Column(WHOLE, "Part of `peak_bytes` that parameters and buffers take.", "byte", "time"),
-        "optimizer_bytes": Column(WHOLE, "Part of `peak_bytes` that states of the optimizer take.", "byte", "time"),
+        "optimizer_bytes": Column(
+            WHOLE,
+            "Part of `peak_bytes` that states of the optimizer and averages of weights (`ema`) take.",
+            "byte",
+            "time",
+        ),
         "gradients_bytes": Column(WHOLE, "Part of `peak_bytes` that gradients of parameters take.", "byte", "time"),
         "inputs_bytes": Column(WHOLE, "Part of `peak_bytes` that the batch's tensors take.", "byte", "time"),
         "activations_bytes": Column(
