@@ -243,6 +243,12 @@ def split_variant(cell_model: str) -> tuple[str, str | None]:
     return name, variant or None
 
 
+def _choose_data(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what changes nothing, so that results from before these settings existed stay valid."""
+    unused = {"" if data["test"] else "test", "" if data["source"] == "text" else "vocabulary"}
+    return {key: value for key, value in data.items() if key not in unused}
+
+
 def resolve_cell(cell_model: str, phase: str, tool: str, config: "Config") -> CellSettings:
     """Resolve all settings of a cell under a tool, as plain values sorted by key.
 
@@ -270,7 +276,7 @@ def resolve_cell(cell_model: str, phase: str, tool: str, config: "Config") -> Ce
     workload = changes.get("workload", general["workload"])
     declared = {**model.shape, **_declared(model, workload, phase)}
     cell = {**general, **{key: value for key, value in changes.items() if key in known}}
-    cell["data"] = {**general["data"], **changes.get("data", {})}
+    cell["data"] = _choose_data({**general["data"], **changes.get("data", {})})
     own_batch = declared.pop("batch")
     cell["fit"] = cell["batch"] == "auto"
     cell["batch"] = own_batch if cell["batch"] in (None, "auto") else cell["batch"]

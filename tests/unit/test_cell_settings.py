@@ -128,3 +128,14 @@ def test_keys_are_sorted_so_that_jobs_compare_equal() -> None:
     resolved = cell(tool="torch", data={"source": "synthetic"})
     for mapping in (resolved, resolved["shape"], resolved["profiler"]):
         assert list(mapping) == sorted(mapping)
+
+
+def test_settings_that_came_later_are_left_out_where_they_change_nothing() -> None:
+    """Results from before they existed stay valid."""
+    for phase in ("train", "inference"):
+        found = cell(phase=phase)
+        assert not {*settings.LATER} & {*found}
+        assert {*found["data"]} == {"arguments", "name", "root", "source"}
+    given = cell(clip=1.0, accumulate=2, data={"source": "text", "root": "texts", "test": 0.1})
+    assert (given["clip"], given["accumulate"], given["data"]["test"]) == (1.0, 2, 0.1)
+    assert given["data"]["vocabulary"]
