@@ -31,7 +31,9 @@ UNDECIDED, NOT_JUDGED = speedup.UNDECIDED, "not judged"
 OPEN = (UNDECIDED, NOT_JUDGED)
 # Outcomes that a gate can be told to fail on, and those that it fails on by default.
 FAILING = ("slower", "different", "invalid")
-KEYS, NEEDED = ("module", "phase", "shape", "precision", "fail_on"), ("module",)
+KEYS, NEEDED = ("module", "phase", "shape", "precision", "fail_on", "command"), ("module",)
+# Scripts start anew in each round, which takes as many times longer.
+OF_COMMANDS = 5
 PHASES, PRECISIONS = ("train", "inference"), ("fp32", "tf32", "bf16", "fp16")
 # Longest text of a program in the comment, and most programs; GitHub takes 65,536 characters. Digits of a commit.
 LONGEST, MOST, LARGEST, SHORT = 120, 50, 60_000, 9
@@ -47,17 +49,20 @@ DASH = "–"
 
 @dataclass(frozen=True)
 class Entry:
-    """A program that the gate judges: its file, how it runs, and on which outcomes the gate fails."""
+    """A program that the gate judges: its file or a script's command, how it runs, and on which outcomes it fails."""
 
-    module: str
+    module: str = ""
     phase: str = "inference"
     shape: Mapping[str, float] = field(default_factory=dict)
     precision: str = "fp32"
     fail_on: Sequence[str] = FAILING
+    command: str = ""
 
     @property
     def name(self) -> str:
         """What the comment calls it."""
+        if self.command:
+            return self.command
         sizes = [f"{key}={value}" for key, value in self.shape.items()]
         return " ".join((self.module, self.phase, *sizes, *([] if self.precision == "fp32" else [self.precision])))
 
@@ -138,8 +143,10 @@ def parse_configuration(text: str, where: str) -> list[Entry]:
 def _read_entry(where: str, one: Any, default: Sequence[str]) -> Entry:
     if not isinstance(one, Mapping):
         raise ConfigError(f"{where} is no mapping: write `module: models/mine.py`")
-    _check_keys(where, one, KEYS, NEEDED)
-    module, shape = one["module"], one.get("shape", {})
+    _check_keys(where, one, KEYS, () if "command" in one else NEEDED)
+    if "command" in one:
+        return _read_command(where, one, default)
+    module, shape = one.get("module", ""), one.get("shape", {})
     phase, precision = one.get("phase", "inference"), one.get("precision", "fp32")
     path = Path(module) if isinstance(module, str) else None
     if path is None or path.is_absolute() or ".." in path.parts or path.suffix != ".py":
@@ -153,6 +160,15 @@ def _read_entry(where: str, one: Any, default: Sequence[str]) -> Entry:
         raise ConfigError(f"{where}: shape is no mapping of names to numbers: write {{batch: 8}}")
     outcomes = _read_outcomes(where, one["fail_on"]) if "fail_on" in one else default
     return Entry(module, phase, dict(shape), precision, outcomes)
+
+
+def _read_command(where: str, one: Mapping[Any, Any], default: Sequence[str]) -> Entry:
+    if others := [key for key in one if key not in ("command", "fail_on")]:
+        raise ConfigError(f"{where}: {others[0]} is that of a model's file, and command runs a script: leave one out")
+    if not isinstance(one["command"], str) or not one["command"].strip():
+        raise ConfigError(f"{where}: command {one['command']!r} is no command: write 'python train.py'")
+    outcomes = _read_outcomes(where, one["fail_on"]) if "fail_on" in one else default
+    return Entry(precision="", fail_on=outcomes, command=one["command"])
 
 
 def _check_keys(where: str, given: Mapping[Any, Any], known: Sequence[str], needed: Sequence[str]) -> None:
@@ -196,8 +212,9 @@ def judge_all(entries: Sequence[Entry], change: Change, budget_s: float) -> list
     with chdir(top or Path.cwd()):
         for entry in entries:
             options = judge.Options(
-                module=entry.module, phase=entry.phase, shape=entry.shape, precision=entry.precision, budget_s=budget_s
-            )
+                module=entry.module, phase=entry.phase, shape=entry.shape, precision=entry.precision,
+                command=entry.command, budget_s=budget_s * (OF_COMMANDS if entry.command else 1),
+            )  # fmt: skip
             sides = f"git:{change.base}", f"git:{change.head}"
             try:
                 judgement = judge.judge(*sides, options, level=sequential.ERROR / len(entries))

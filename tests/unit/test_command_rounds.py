@@ -145,7 +145,7 @@ def test_a_gain_that_whole_processes_lack_is_invalid(tmp_path: Path) -> None:
     assert loss.outcome == SLOWER and played.confirm(loss)
 
 
-def facts(losses: list[float], outputs: list[float], draws: list[int] | None = None) -> dict[str, Any]:
+def facts(losses: list[Any], outputs: list[float], draws: list[int] | None = None) -> dict[str, Any]:
     """Facts of a run with these losses, the last one behind the window, and these values of its outputs."""
     sample = [{"values": outputs, "rms": 1.0}]
     first = {"losses": losses[:-1], "outputs": [sample], "last_outputs": sample, "draws": draws or [1]}
@@ -163,6 +163,8 @@ def test_errors_are_allowed_as_far_as_nudged_weights_lead() -> None:
                   facts([2.0, 1.0, 0.5], [1.0, -1.0001]), facts([1.0, 0.5], [1.0, -1.0])):  # fmt: skip
         with pytest.raises(DifferentError):
             checks.compare(right, wrong)
+    with pytest.raises(DifferentError, match="its losses are not finite"):
+        checks.compare(right, facts([2.0, None, 0.5], [1.0, -1.0]))
     # Other random numbers explain it, and then nothing is known.
     checks.compare(right, facts([2.1, 1.0, 0.5], [1.0, -1.0], [2]))
     assert "it draws other random numbers" in checks.explain_unchecked()

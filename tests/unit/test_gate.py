@@ -28,6 +28,8 @@ FAULTS = {
     "[1, 2]": "`judge` is not a list of programs",
     "judge: [{modul: a.py}]": "program 1: unknown key 'modul'; did you mean 'module'?",
     "judge: [{phase: train}]": "program 1: 'module' is missing",
+    "judge: [{command: python a.py, shape: {batch: 2}}]": "program 1: shape is that of a model's file",
+    "judge: [{command: 3}]": "program 1: command 3 is no command: write 'python train.py'",
     "judge: [{module: /etc/a.py}]": "is no Python file of the repository",
     "judge: [{module: ../a.py}]": "is no Python file of the repository",
     "judge: [{module: a.sh}]": "is no Python file of the repository",
@@ -69,6 +71,13 @@ def test_a_configuration_names_programs_and_what_fails() -> None:
     assert one == Entry("models/decoder.py", "train", {"batch": 8}, "fp32", ("slower",))
     assert (other.phase, other.fail_on) == ("inference", ("different", "invalid"))
     assert (one.name, other.name) == ("models/decoder.py train batch=8", "models/encoder.py inference")
+
+
+def test_a_script_is_named_by_its_command() -> None:
+    (entry,) = gate.parse_configuration("judge: [{command: python train.py, fail_on: slower}]", "it")
+    assert (entry.command, entry.name, entry.module, entry.fail_on) == (
+        "python train.py", "python train.py", "", ("slower",),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("text", FAULTS)

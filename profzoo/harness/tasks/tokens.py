@@ -178,7 +178,9 @@ def read_samples(
     if tests:
         trained, tested = own[: len(lines)], own[len(lines) :]
     else:
-        trained, tested = ([own[at] for at in images.of_phase(len(own), data.get("test", 0), one)] for one in ("train", ""))
+        trained, tested = (
+            [own[at] for at in images.of_phase(len(own), data.get("test", 0), one)] for one in ("train", "")
+        )
     size = getattr(shape, "vocabulary", VOCABULARY)
     vocabulary = learn_vocabulary([" ".join(line.fields) for line in trained], size, Path(data["vocabulary"]))
     chosen, samples = trained if phase == "train" else tested, TextSamples(form, shape, vocabulary, seed)
