@@ -91,3 +91,25 @@ def recording(tmp_path_factory: pytest.TempPathFactory):
         return path
 
     return unpack
+
+
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder that all processes of pytest-xdist share."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+@pytest.fixture(scope="session")
+def few_results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the results of three models, which no test may change."""
+    # Imported here, because most tests need neither.
+    from tests import recorded_results
+    from tests.workflow.project import locked
+
+    home = shared(tmp_path_factory) / "few"
+    with locked(home.with_suffix(".lock")):
+        if not (home / "results").exists():
+            made = recorded_results.write_few(home / "partial", home / "space")
+            # The folder gets its name when it is complete.
+            made.rename(home / "results")
+    return home / "results"

@@ -131,8 +131,8 @@ def fill_in(words: Sequence[str]) -> tuple[str, ...]:
 
 def _of_extending(text: str, page: str) -> bool:
     """Whether the test of the page on extending runs the command."""
-    ran = {shlex.join(shlex.split(line)) for line in test_extending.PRINTED}
-    return page == test_extending.PAGE.read_text() and text in ran
+    own, ran = _of_page()
+    return page == own and text in ran
 
 
 def of_extending(block: Block) -> bool:
@@ -151,6 +151,12 @@ def of_recipe(block: Block) -> bool:
 def prints(command: Command) -> bool:
     """Whether the output that a page shows after a command is that of a program of this project."""
     return command.words[0] in ("snakemake", "make") or command.words[:2] == ("python", "-m")
+
+
+@cache
+def _of_page() -> tuple[str, frozenset[str]]:
+    """The page on extending, and the commands that its test runs."""
+    return test_extending.PAGE.read_text(), frozenset(shlex.join(shlex.split(one)) for one in test_extending.PRINTED)
 
 
 @cache

@@ -47,9 +47,8 @@ def serve(here: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     (here / "serve.py").write_text(SERVER)
     variables = os.environ | {"PYTHONPATH": str(PROJECT)}
 
-    def start(*words: str, arm: bool = True) -> subprocess.Popen[str]:
-        armed = [sys.executable, "-m", "profzoo", "session", "arm", "--"] if arm else []
-        command = [*armed, sys.executable, "serve.py", *words]
+    def start(*words: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "profzoo", "session", "arm", "--", sys.executable, "serve.py", *words]
         one = subprocess.Popen(command, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         started.append(one)
         assert one.stdout and one.stdout.readline() == "ready\n"
@@ -87,17 +86,19 @@ def test_a_process_that_steps_no_more_ends_with_what_it_has(
     assert server.stdout and server.stdout.readline() == "goes on: 0\n" and server.wait(60) == 0
 
 
-def test_only_a_process_that_waits_for_it_gets_the_signal(serve: Callable[..., subprocess.Popen[str]]) -> None:
+def test_only_a_process_that_waits_for_it_gets_the_signal() -> None:
     """It would end any other one."""
-    server = serve("600", arm=False)
-    with pytest.raises(ConfigError, match=rf"^process {server.pid} was not armed, so that no signal can ask it"):
-        attach_run.find_folder(server.pid)
+    other = subprocess.Popen(["sleep", "60"])
     asleep = subprocess.Popen(["sleep", "60"], env=os.environ | {"PROFZOO_ATTACH": "/x"})
     time.sleep(0.2)
+    with pytest.raises(ConfigError, match=rf"^process {other.pid} was not armed, so that no signal can ask it"):
+        attach_run.find_folder(other.pid)
     with pytest.raises(ConfigError, match="is armed, and does not wait for the signal"):
         attach_run.find_folder(asleep.pid)
     asleep.kill()
     asleep.wait()
     with pytest.raises(ConfigError, match=r"^there is no process"):
         attach_run.find_folder(asleep.pid)
-    assert server.poll() is None
+    assert other.poll() is None
+    other.kill()
+    other.wait()

@@ -16,6 +16,7 @@ import pytest
 from profzoo.machine import fork_client, process_tree, profiled_forks, surroundings
 from profzoo.machine.gpu_slots import TURN, TurnGate
 from profzoo.tools.ncu import command as ncu
+from tests import slow
 
 PYTHON = f"{Path(sys.executable).parent}/python"
 STANDINS = Path(__file__).parents[1] / "tools" / "standins"
@@ -140,7 +141,7 @@ def test_each_of_several_runs_is_of_a_fork(below: Below) -> None:
     assert [one["stand-in"][one["stand-in"].index("-c") + 1] for one in made] == ["1", "2"]
 
 
-@pytest.mark.parametrize(("ends", "code"), [("exit", 3), ("crash", 139), ("early", 3)])
+@pytest.mark.parametrize(("ends", "code"), slow.first([("exit", 3), ("crash", 139), ("early", 3)]))
 def test_a_fork_that_fails_ends_the_command_with_its_exit_code(below: Below, ends: str, code: int) -> None:
     found, said, _ = below.run(ends, "-c 1 --then -c 2 --in-all")
     assert found == code and WHY not in said and not (below.folder / "more" / "2.ncu-rep").exists()
@@ -154,7 +155,9 @@ def test_a_program_that_does_not_start_cuda_is_told_of_as_by_ncu(below: Below) -
 
 @pytest.mark.parametrize(
     ("mode", "code", "line"),
-    [("permission", 1, "==ERROR== ERR_NVGPUCTRPERM"), ("nothing", 0, "==WARNING== No kernels were profiled.")],
+    slow.first(
+        [("permission", 1, "==ERROR== ERR_NVGPUCTRPERM"), ("nothing", 0, "==WARNING== No kernels were profiled.")]
+    ),
 )
 def test_what_ncu_says_of_a_fork_is_passed_on(below: Below, mode: str, code: int, line: str) -> None:
     below.process.communicate()
@@ -170,11 +173,14 @@ def test_what_a_fork_leaves_ends_with_it(below: Below) -> None:
 
 @pytest.mark.parametrize(
     ("ends", "variables", "why"),
-    [
-        ("hang", {}, "it did not wait for ncu to attach"),
-        ("silent", {}, "it did nothing for 2 s"),
-        ("well", {"OMP_NUM_THREADS": "3"}, "the process that was to fork it is busy, or has begun otherwise"),
-    ],
+    slow.first(
+        [
+            ("silent", {}, "it did nothing for 2 s"),
+            ("well", {"OMP_NUM_THREADS": "3"}, "the process that was to fork it is busy, or has begun otherwise"),
+            ("hang", {}, "it did not wait for ncu to attach"),
+        ],
+        2,
+    ),
 )
 def test_where_no_fork_can_be_profiled_ncu_starts_the_program(
     below: Below, ends: str, variables: dict[str, str], why: str
@@ -187,7 +193,9 @@ def test_where_no_fork_can_be_profiled_ncu_starts_the_program(
 
 @pytest.mark.parametrize(
     ("mode", "why"),
-    [("refused", "ncu could not attach: ==ERROR== Failed to attach"), ("lost", "the ncu that attached to it ended")],
+    slow.first(
+        [("refused", "ncu could not attach: ==ERROR== Failed to attach"), ("lost", "the ncu that attached to it ended")]
+    ),
 )
 def test_where_ncu_cannot_attach_it_starts_the_program(below: Below, mode: str, why: str) -> None:
     below.process.communicate()
@@ -224,7 +232,7 @@ def test_a_program_is_forked_in_its_turn(below: Below, tmp_path: Path) -> None:
     assert (command.returncode, below.attached()) == (0, "1"), said
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", slow.first([signal.SIGTERM, signal.SIGKILL]))
 def test_a_fork_ends_with_its_command(below: Below, number: int) -> None:
     with below.begin("late") as command:
         out, until = below.folder / "out", time.monotonic() + 20

@@ -17,7 +17,7 @@ from profzoo.cli import ask
 from profzoo.io.scripts import write_csv
 from profzoo.referee import envelope, questions
 from profzoo.referee.questions import COMPARE, TABLES, TRIALS, VERDICTS
-from tests import recorded_results, slow
+from tests import slow
 from tests.unit import compared
 from tests.unit.test_envelope import HOSTILE
 
@@ -26,11 +26,9 @@ BY_TABLE = {"list": "cells", "diagnose": "verdicts", "plans": "plans", "compare"
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(few_results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Results of three models, with a comparison."""
-    results = recorded_results.write_few(
-        tmp_path_factory.mktemp("asked") / "results", tmp_path_factory.mktemp("few") / "few"
-    )
+    results = Path(shutil.copytree(few_results, tmp_path_factory.mktemp("asked") / "results"))
     table, _ = compared.compared([(model, phase) for model in ("bert", "lstm") for phase in ("train", "inference")])
     write_csv(table, results / "tables/compare.csv")
     trials = pd.read_csv(results / "tables/trials.csv", dtype=str, keep_default_na=False)
@@ -243,7 +241,7 @@ def damages(content: bytes, draw: random.Random) -> Mapping[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("table", slow.first(TABLES.values(), 2))
+@pytest.mark.parametrize("table", slow.only(TABLES.values(), VERDICTS))
 def test_damage_to_a_table_is_an_error_and_never_a_traceback(results: Path, table: str) -> None:
     path = results / f"tables/{table}.csv"
     content, draw = path.read_bytes(), random.Random(table)

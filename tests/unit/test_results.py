@@ -30,14 +30,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return recorded_results.write(tmp_path_factory.mktemp("recorded") / "results")
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same of three models, of which verdicts and plans are soon found."""
-    return recorded_results.write_few(
-        tmp_path_factory.mktemp("recorded") / "results", tmp_path_factory.mktemp("data") / "few"
-    )
-
-
 @pytest.mark.slow
 def test_the_page_on_plans_shows_what_is_printed(whole: Path) -> None:
     """Its block of output has the lines about the first cell, after the word that begins the first of them."""
@@ -51,8 +43,8 @@ def test_the_page_on_plans_shows_what_is_printed(whole: Path) -> None:
 
 
 @pytest.fixture
-def results(folder: Path) -> Results:
-    return profzoo.load(folder)
+def results(few_results: Path) -> Results:
+    return profzoo.load(few_results)
 
 
 def test_every_table_is_a_typed_frame_with_units_and_meanings(results: Results) -> None:

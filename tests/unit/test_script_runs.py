@@ -66,6 +66,8 @@ FORMS = ("transformer", "recurrent", "packed", "batch first", "inside", "collate
 CASES |= {f"samples: {form}": (f"samples.py '{form}'", "window=4") for form in (*FORMS, "compiled")}
 # Cases of slow tests.
 RARE = ("range", "module", "all settings")
+OFTEN = ("transformer", "batch first", "search", "no optimizer")
+LEFT_OUT = {*RARE, *(f"samples: {form}" for form in FORMS if form not in OFTEN)}
 ONE_EACH = {"batches": 1, "forward calls": 1, "backward passes": 1, "optimizer steps": 1}
 
 
@@ -102,12 +104,12 @@ def run_cases(folder: Path, names: Iterable[str], known: Mapping[str, tuple[str,
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
-    return run_cases(tmp_path_factory.mktemp("scripts"), [name for name in CASES if name not in RARE])
+    return run_cases(tmp_path_factory.mktemp("scripts"), [name for name in CASES if name not in LEFT_OUT])
 
 
 @pytest.fixture(scope="module")
 def rare(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
-    return run_cases(tmp_path_factory.mktemp("rare"), RARE)
+    return run_cases(tmp_path_factory.mktemp("rare"), [name for name in CASES if name in LEFT_OUT])
 
 
 @pytest.mark.parametrize(
@@ -135,9 +137,10 @@ def test_a_step_is_what_the_script_repeats(
     assert script["regular_share"] == {"generation": pytest.approx(10 / 12), "diffusion": 24 / 25}.get(name, 1)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_samples_are_counted_once_whichever_dimension_they_are(found: Mapping[str, Any], form: str) -> None:
+@pytest.mark.parametrize("form", slow.only(FORMS, *OFTEN))
+def test_samples_are_counted_once_whichever_dimension_they_are(request: pytest.FixtureRequest, form: str) -> None:
     """A sequence of torch's has its batch second unless it says otherwise, and a line search computes a batch again."""
+    found = request.getfixturevalue("found" if form in OFTEN else "rare")
     facts = found[f"samples: {form}"]
     assert (facts["batch"], facts["items"]) == (12, 48), facts["script"]
     assert [line.split(",")[3] for line in found[f"samples: {form} steps"][1:]] == ["12"] * 4
@@ -403,10 +406,12 @@ def test_of_an_engine_that_a_server_forks_it_is_said_that_it_is_to_be_spawned(tm
             "\nimport yaml\nyaml.safe_load('{')",
             "the script failed before its first step with ParserError: while parsing a flow node (early.py:3)",
         ),
-        # A library ends the process, such as Open MPI where it cannot start: Python knows nothing of it.
-        (
+        # A library ends the process, such as Open MPI where it cannot start: Python knows nothing of it. The same is said
+        # of the ending "before" below.
+        pytest.param(
             "import torch, ctypes\nctypes.CDLL(None).exit(14)",
             "the command ended with exit code 14 before its first step, without an error of Python",
+            marks=pytest.mark.slow,
         ),
         (
             "import sys\nprint('here')\nsys.exit('nothing to\\nlearn from')",

@@ -1,18 +1,12 @@
 """Copies of the project in which tests run snakemake, because they must not do so in the checkout itself."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import shared
 from tests.workflow.project import STANDINS, TINY, Built, Project, copy
-
-
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder that all processes of pytest-xdist share."""
-    own = tmp_path_factory.getbasetemp()
-    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
 
 @pytest.fixture(scope="session")

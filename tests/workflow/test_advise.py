@@ -40,7 +40,7 @@ for images, labels in DataLoader(Images(), batch_size=8):
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A user's folder, which holds a script and nothing else."""
-    project = Project(tmp_path_factory.mktemp("advised") / "loader")
+    project = Project(tmp_path_factory.mktemp("advised") / "loader", forks_cells=False)
     project.root.mkdir()
     (project.root / "train.py").write_text(SCRIPT)
     return project

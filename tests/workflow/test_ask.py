@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from profzoo.__main__ import main
 from profzoo.referee import envelope
 from tests.workflow.project import CHECKOUT, Project
 
@@ -23,7 +24,18 @@ def ask(project: Project, *words: str) -> tuple[int, dict[str, Any]]:
     return done.returncode, found
 
 
-def test_a_workflow_is_asked_from_its_list_to_the_command_of_a_claim(built: Project) -> None:
+def ask_here(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[str, Any]]:
+    """The same of the command's function, which imports nothing anew."""
+    code, (printed, said) = main(["ask", *words]), capsys.readouterr()
+    assert not said
+    found = json.loads(printed)
+    envelope.check(found)
+    return code, found
+
+
+def test_a_workflow_is_asked_from_its_list_to_the_command_of_a_claim(
+    built: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, listed = ask(built, "list")
     assert code == 0 and [claim["id"] for claim in listed["claims"]] == [
         f"cell:{model}/{phase}" for model in ("lstm", "unet") for phase in ("train", "inference")]  # fmt: skip
@@ -31,14 +43,15 @@ def test_a_workflow_is_asked_from_its_list_to_the_command_of_a_claim(built: Proj
     commands = {one["file"]: one["command"] for one in listed["claims"][0]["evidence"]}
     assert commands["tables/cells.csv"] == "snakemake results/tables/cells.csv"
     assert commands["lstm/train.time.csv"].startswith("python -m models.run lstm train ")
-    _, diagnosed = ask(built, "diagnose", "lstm", "train")
+    monkeypatch.chdir(built.root)
+    _, diagnosed = ask_here(capsys, "diagnose", "lstm", "train")
     told = [*diagnosed["claims"], *diagnosed["abstained"]]
     assert told and {"lstm train under ncu", "lstm train under nsys"} <= {one["subject"] for one in told}
-    code, shown = ask(built, "evidence", "cell:lstm/train")
+    code, shown = ask_here(capsys, "evidence", "cell:lstm/train")
     (claim,) = shown["claims"]
     assert code == 0 and claim["evidence"][0]["fields"]["model"] == "lstm"
     assert float(claim["evidence"][0]["fields"]["step_ns"]) == claim["value"]
-    code, none = ask(built, "compare")
+    code, none = ask_here(capsys, "compare")
     assert code == 3 and "`snakemake compare" in none["abstained"][0]["why"]
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from profzoo.__main__ import main
 from profzoo.records import import_graph
 from profzoo.referee import envelope, session
 from profzoo.statistics import online
@@ -88,7 +89,7 @@ def test_an_answer_is_no_failure(tmp_path: Path) -> None:
     assert "work of a step: both sides call the same operators" in rest
 
 
-def test_what_cannot_be_judged_is_told_in_one_line(tmp_path: Path) -> None:
+def test_what_cannot_be_judged_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words, code, told in (
         ([str(tmp_path / "none"), str(tmp_path)], 1, "is not a folder"),
         ([str(tmp_path), str(tmp_path), "--shape", "batch"], 2, "gives no size"),
@@ -96,12 +97,12 @@ def test_what_cannot_be_judged_is_told_in_one_line(tmp_path: Path) -> None:
         ([str(tmp_path), str(tmp_path), "--session", "s.jsonl", "--level", "0.1"], 2, "a session gives each test"),
         ([str(tmp_path), str(tmp_path), "--fail-on", "slow"], 2, "did you mean 'slower'?"),
     ):
-        done = run(*words)
-        assert (done.returncode, told in done.stderr, done.stderr.count("\n")) == (code, True, 1), done
-    done = run(str(tmp_path / "none"), str(tmp_path), "--json")
-    answer = json.loads(done.stdout)
+        ended, (printed, said) = main(["judge", *words]), capsys.readouterr()
+        assert (ended, told in said, said.count("\n"), printed) == (code, True, 1, ""), said
+    ended = main(["judge", str(tmp_path / "none"), str(tmp_path), "--json"])
+    answer = json.loads(capsys.readouterr().out)
     envelope.check(answer)
-    assert done.returncode == 1 and answer["status"] == "error"
+    assert ended == 1 and answer["status"] == "error"
 
 
 @pytest.mark.slow

@@ -17,13 +17,13 @@ import pandas as pd
 import pytest
 import yaml
 
+from profzoo.__main__ import main
 from profzoo.cli import ask
 from profzoo.errors import ConfigError
 from profzoo.io import strict_yaml
 from profzoo.io.scripts import write_csv
 from profzoo.referee import envelope, mcp_server, states
 from profzoo.referee.mcp_server import RUNNING, Session
-from tests import recorded_results
 from tests.documentation import arguments
 from tests.unit.test_envelope import HOSTILE
 from tests.workflow.project import CHECKOUT, Project
@@ -74,11 +74,9 @@ for number in range(400):
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def results(few_results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Results of three models, with a kernel whose name wants to be obeyed."""
-    folder = recorded_results.write_few(
-        tmp_path_factory.mktemp("served") / "results", tmp_path_factory.mktemp("few") / "few"
-    )
+    folder = Path(shutil.copytree(few_results, tmp_path_factory.mktemp("served") / "results"))
     path = folder / "tables/verdicts.csv"
     frame = pd.read_csv(path, dtype=str, keep_default_na=False)
     kernel = frame.index[frame["level"] == "kernel"][0]
@@ -92,7 +90,7 @@ def call(
 ) -> tuple[list[dict[str, Any]], list[Any], str]:
     """What the SDK's client sees of a server in this folder: its tools, its answers, and its instructions."""
     own = {"PYTHONPATH": os.pathsep.join([str(CHECKOUT), SDK]), "CUDA_VISIBLE_DEVICES": ""}
-    environment = Project(folder).environment() | own
+    environment = Project(folder, forks_cells=False).environment() | own
     asked = [list(words), [[*one, None][:3] for one in calls], str(folder), environment]
     done = subprocess.run(
         [sys.executable, "-c", CLIENT], input=json.dumps(asked), env=environment, cwd=folder, text=True,
@@ -210,6 +208,7 @@ def judged_folder(home: Path, *names: str) -> dict[str, tuple[bytes, int]]:
     return contents(home)
 
 
+@pytest.mark.slow
 def test_a_judgement_is_an_answer_and_leaves_the_folder_as_it_is(tmp_path: Path) -> None:
     before = judged_folder(tmp_path / "home", "not_finite")
     (tmp_path / "space").mkdir()
@@ -234,20 +233,20 @@ def test_a_client_has_programs_judged_by_their_time(tmp_path: Path) -> None:
     assert cheat["notes"][-1].endswith(" s of the budget are left")
 
 
-def test_what_is_needed_is_told_in_one_line(tmp_path: Path) -> None:
+def test_what_is_needed_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     """Without the package, and for options that cannot be used."""
-    environment = Project(tmp_path).environment() | {"PYTHONPATH": str(CHECKOUT)}
     for words, told in (
         ([], "the package mcp is not installed: `python -m pip install 'profzoo[mcp]'` installs it"),
         (["--allow", "tri"], "--allow 'tri': did you mean 'try'?"),
         (["--allow", "try"], "--allow try needs the program that may run"),
         (["--allow", "judge", "--budget", "soon"], "--budget = 'soon' is not a time"),
     ):
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "profzoo", "mcp", *words], cwd=tmp_path, env=environment, text=True,
-            capture_output=True, check=False, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-        assert done.returncode == 2 and told in done.stderr.splitlines()[-1] and not done.stdout, done
+        try:
+            code: object = main(["mcp", *words])
+        except SystemExit as ended:
+            code = ended.code
+        printed, said = capsys.readouterr()
+        assert code == 2 and told in said.splitlines()[-1] and not printed, (words, said)
 
 
 def session(home: Path, space: Path, *allowed: str, left_s: float = 60.0) -> Session:

@@ -68,7 +68,8 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Project:
     (project.root / "own" / "sizes.py").write_text("WIDTH = 7\n")
     (project.root / "own" / "unused.py").write_text("")
     (project.root / "own" / "data" / "words.txt").write_text("a b c\n")
-    project.variables = VARIABLES
+    # No cell is forked: the process that forks would import torch for nothing.
+    project.variables, project.forks_cells = VARIABLES, False
     said = project.snakemake(*TABLES).stderr
     (project.root / "said").write_text(said)
     return project

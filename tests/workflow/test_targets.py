@@ -255,6 +255,7 @@ def example() -> str:
     return readme.partition("```python\n")[2].partition("```")[0]
 
 
+@pytest.mark.slow
 def test_a_model_of_ones_own_is_a_file(fresh: Project) -> None:
     assert 0 < len([line for line in example().splitlines() if line]) <= 10
     fresh.write("models/mine.py", example())
