@@ -16,10 +16,10 @@ class DataSettings(TypedDict):
     # `synthetic` data are defined in the model's file.
     source: Literal["synthetic", "dataset", "folder", "text"]
     # Share of the samples that only inference reads; training reads the others.
-    test: float
+    test: NotRequired[float]
     # Folder that keeps vocabularies learnt from the texts of the training, each under the digest of what it was
     # learnt from.
-    vocabulary: str
+    vocabulary: NotRequired[str]
 
 
 class ProfilerSettings(TypedDict):

@@ -229,6 +229,7 @@ LATER = (
     "context", "graph", "optimizer", "checkpoint", "parallel", "weights", "clip", "accumulate", "ema",
     "prefetch_factor", "persistent_workers",
 )  # fmt: skip
+LATER_DATA = ("test", "vocabulary")
 # Largest value of a shape parameter, unless the model itself declares a larger one; longest text.
 LARGEST_SHAPE, LONGEST_TEXT = 10_000_000, 1000
 
@@ -245,7 +246,8 @@ def split_variant(cell_model: str) -> tuple[str, str | None]:
 
 def _choose_data(data: Mapping[str, Any]) -> dict[str, Any]:
     """Leave out what changes nothing, so that results from before these settings existed stay valid."""
-    unused = {"" if data["test"] else "test", "" if data["source"] == "text" else "vocabulary"}
+    used = bool(data["test"]), data["source"] == "text"
+    unused = [key for key, one in zip(LATER_DATA, used, strict=True) if not one]
     return {key: value for key, value in data.items() if key not in unused}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from profzoo.cell import schema
-from profzoo.cell.settings import LATER
+from profzoo.cell.settings import LATER, LATER_DATA
 from profzoo.json_types import JsonSchema
 from profzoo.tools.ncu import TOOL
 
@@ -114,7 +114,7 @@ def module_text() -> str:
     script = {key: part for key, part in schema.script_properties().items() if key != "phase"}
     cell = _fields(known, LATER) | _fields(script, list(script)) | ADDED
     classes = [
-        class_text("DataSettings", "Where the samples of a cell come from.", _fields(data)),
+        class_text("DataSettings", "Where the samples of a cell come from.", _fields(data, LATER_DATA)),
         class_text("ProfilerSettings", "Options of torch.profiler.", _fields(profiler, ["baseline"])),
         class_text("CellSettings", "How one cell runs, as `profzoo.cell.settings.resolve_cell` returns it.", cell),
     ]

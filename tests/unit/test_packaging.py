@@ -44,8 +44,8 @@ FORMATS = needed([*EXTRAS["parquet"], *EXTRAS["ncu"], *EXTRAS["mcp"], *EXTRAS["t
 DEVELOP = needed(DECLARED["dependency-groups"]["dev"])
 # Libraries whose networks settings are tried on, and frameworks of scripts; whoever wants these installs them. No test
 # imports them.
-OF_SCRIPTS = {"transformers", "torch_geometric", "accelerate", "pytorch_lightning", "torchmetrics"}
-THEIR_FOLDERS = ("tests/gpu/programs/libraries/", "tests/scripts/frameworks/")
+OF_SCRIPTS = {"transformers", "torch_geometric", "accelerate", "pytorch_lightning", "torchmetrics", "tensorflow"}
+THEIR_FOLDERS = ("tests/gpu/programs/libraries/", "tests/scripts/frameworks/", "tests/benchmarks/original_graphs.py")
 # What comes with timm, which is declared.
 OF_TIMM = {"safetensors"}
 # Programs that tests run as a user's, whose modules are their own.

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, Subset
 
-from profzoo.cell import data_files
+from profzoo.cell import secret_values
 from profzoo.cell.process_count import share_count
 from profzoo.errors import ConfigError, suggest_nearest
 from profzoo.harness import distributed, inspection
@@ -540,7 +540,10 @@ def _read_texts(cell: "CellSettings", model: ModelFunctions, shape: SimpleNamesp
         raise ConfigError(
             f"{cell['model']} takes no texts: set data.source to {'folder' if model.adapt else 'synthetic'}"
         )
-    data_files.data_set_folder(cell)
+    root = cell["data"]["root"]
+    if not root or not Path(root).exists():
+        told = root and secret_values.mask_secrets(root)
+        raise ConfigError(f"{cell['model']}: data.root = {told!r} does not exist: name a text file or a folder")
     found = tokens.read_samples(cell["data"], cell["phase"], form, shape, cell["samples"], cell["seed"])
     _check_count(len(found), cell)
     return found
