@@ -1,19 +1,20 @@
 """Writes what `profzoo score` holds claims against, and what profzoo itself claimed: profzoo/referee/truth.yaml.
 
-python -m tests.benchmarks.advisor_truth [--write | --page FILE]
+python -m tests.benchmarks.advisor_truth [--write | --page FILE | --ncu FOLDER]
 
 It is made from the tables of trials in tests/data/trials, from what planted programs and their twins took
 (tests/data/planted), and from what is planted in them (tests/planted). Without `--write` it says whether the file is up
-to date. `--page` writes docs/measured/advisors.md from it.
+to date. `--page` writes docs/measured/advisors.md from it. `--ncu` prints NVIDIA's own example reports in a folder by the
+ncu on PATH (tests/tools/install-ncu.sh sets both up), and writes what its rules say to tests/data/ncu/examples.csv.
 """
 
 import argparse
-import gzip
+import io
 import itertools
 import json
 import math
+import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,6 @@ from profzoo.plans.plan import ADVISABLE
 from profzoo.referee import score
 from profzoo.referee.score import TRIALS, Advice, Score, Truth
 from profzoo.tables.schemas import CELL
-from profzoo.tools.ncu import raw_page
 from profzoo.trials.trial_table import FAILED, REFUSED
 from profzoo.verdicts import advice_scores
 from tests.benchmarks import advice_scoring, policy_scores, verdict_score
@@ -34,7 +34,7 @@ from tests.planted import scoring
 from tests.planted.cases import CAUSES, all_cases
 
 DATA = Path(__file__).parents[1] / "data"
-PLANTED, DETAILS = DATA / "planted/h100.csv", DATA / "ncu/launch.details.csv.gz"
+PLANTED, RULES = DATA / "planted/h100.csv", DATA / "ncu/examples.csv"
 COMMAND = "python -m tests.benchmarks.advisor_truth --write"
 HEADER = f"""# What `profzoo score` holds claims against. `{COMMAND}` makes it from recordings; do not edit it.
 #
@@ -163,15 +163,65 @@ share is 0 or 1 in all models, its interval is the exact one of so many models (
 tried, or causes. "Best that was tried" knows the measurements. A gain of fewer cells than the table has is of those
 where the first advice was tried: trials tried combinations only where single settings helped.
 """
-UNSCORED = """## Who has no score
+NCU = """## Nsight Compute's own rules
 
-- **Nsight Compute's own rules.** A recorded page has advice of `{rules}` on {launches} launches of {cell}.
-  Of {rows} pieces of advice, {whole} estimate the gain of a whole launch. They are about grids and blocks of single
-  kernels. No trial tried such a change, and no fault is planted in this cell. A score would need such a page, with all
-  rules, of each planted program and of its twin: no details pages of these were recorded.
+NVIDIA ships reports of three programs with a known fault, and of their twins without it. Held against these, the rule
+that promises most names the fault in {hits}. A promise is the share of a kernel's time that a cure saves at most; {held}
+of {count} hold what the twin saves. On twins, whose fault is gone, rules still promise up to {most:.0%}
+(`python -m tests.benchmarks.advisor_truth --ncu FOLDER`, ncu 2024.1).
+
+{table}
+
+These are faults of single kernels, at which the rules aim. profzoo has no verdict of a report of ncu alone, without the
+times of steps.
+
+## Who has no score
+
 - **Other advisors.** A search of public code and pages in November 2026 found no output of another advisor about these
   cells. `profzoo score` takes its claims.
 """
+# NVIDIA's programs with a fault, their twins, what the fault is, and the rules that name it.
+PAIRS: Sequence[tuple[str, str, str, Sequence[str]]] = (
+    ("sobelDouble", "sobelFloat", "arithmetic in fp64", ("SOLFPRoofline", "HighPipeUtilization")),
+    ("transposeCoalesced", "transposeNoBankConflicts", "bank conflicts",
+     ("UncoalescedSharedAccess", "SharedMemoryConflicts")),
+    ("addConstDouble3", "addConstDouble", "uncoalesced access", ("UncoalescedGlobalAccess", "MemoryCacheAccessPattern")),
+)  # fmt: skip
+
+
+def print_rules(folder: Path) -> pd.DataFrame:
+    """Return what rules promise of whole kernels in NVIDIA's example reports, the largest promise first."""
+    found = []
+    for report in sorted(folder.rglob("*.ncu-rep")):
+        page = subprocess.run(
+            ["ncu", "-i", str(report), "--page", "details", "--csv"], capture_output=True, text=True, check=True
+        )
+        rows = pd.read_csv(io.StringIO(page.stdout))
+        (took,) = rows.loc[rows["Metric Name"] == "Duration", ["Metric Value", "Metric Unit"]].to_numpy().tolist()
+        said = rows[(rows["Rule Type"] == "OPT") & (rows["Estimated Speedup Type"] == "global")]
+        own = pd.DataFrame(
+            {"rule": said["Rule Name"], "saved": (said["Estimated Speedup"].astype(float) / 100).round(6)}
+        )
+        ns = float(str(took[0]).replace(",", "")) * {"usecond": 1e3, "msecond": 1e6}[took[1]]
+        found.append(own.sort_values("saved", ascending=False).assign(report=report.stem, ns=ns))
+    return pd.concat(found)[["report", "ns", "rule", "saved"]]
+
+
+def describe_rules(rules: pd.DataFrame) -> str:
+    """Return the section on Nsight Compute's rules; rules: of NVIDIA's reports."""
+    first, took = rules.groupby("report").first(), rules.groupby("report")["ns"].first()
+    table = [["program", "its fault", "first rule", "promises", "the twin saves", "first rule on the twin", "promises"]]
+    hits, held = [], 0
+    for name, twin, fault, naming in PAIRS:
+        saved, (own, other) = 1 - took[twin] / took[name], (first.loc[one] for one in (name, twin))
+        hits.append((name, own["rule"] in naming))
+        held += own["saved"] >= saved
+        promised = [f"{one['saved']:.1%}" for one in (own, other)]
+        table.append([name, fault, own["rule"], promised[0], f"{saved:.1%}", other["rule"], promised[1]])
+    share = cli.format_estimate(score.estimate(hits, share=True), "hits", 0)
+    most = max(first.loc[twin, "saved"] for _, twin, _, _ in PAIRS)
+    shown = "\n".join(_as_markdown(table))
+    return NCU.format(hits=share, held=held, count=len(hits), most=most, table=shown)
 
 
 def tabulate_bins(claims: Sequence[Advice], truth: Truth, source: str, half: str) -> list[list[str]]:
@@ -188,23 +238,8 @@ def tabulate_bins(claims: Sequence[Advice], truth: Truth, source: str, half: str
     return table
 
 
-def count_ncu_advice(page: Path) -> dict[str, Any]:
-    """Return what the rules of Nsight Compute say on a recorded details page."""
-    with tempfile.NamedTemporaryFile(suffix=".csv") as unpacked:
-        Path(unpacked.name).write_bytes(gzip.decompress(page.read_bytes()))
-        details = raw_page.read_details(unpacked.name)
-    said = details[details["Rule Type"] == "OPT"]
-    return {
-        "cell": "mobilenetv2 train",
-        "rules": "`, `".join(sorted(said["Rule Name"].unique())),
-        "launches": int(said["ID"].nunique()),
-        "rows": len(said),
-        "whole": int(said["Estimated Speedup Type"].eq("global").sum()),
-    }
-
-
-def write_page(truth: Truth, details: Path) -> str:
-    """Return the page of advisors that are known, in Markdown; details: details page of ncu."""
+def write_page(truth: Truth, rules: pd.DataFrame) -> str:
+    """Return the page of advisors that are known, in Markdown; rules: what those of ncu say."""
     columns = _as_markdown([["column", "meaning"], *map(list, cli.MEASURES.values())])
     lines = [PAGE.format(draws=score.DRAWS, columns="\n".join(columns))]
     for part in cli.list_parts(truth.advice, truth):
@@ -216,7 +251,7 @@ def write_page(truth: Truth, details: Path) -> str:
         if part == (TRIALS, "held_out"):
             bins = _as_markdown(tabulate_bins(truth.advice, truth, *part))
             lines += ["Of profzoo's expected gains, by their size:", "", *bins, ""]
-    return "\n".join([*lines, UNSCORED.format(**count_ncu_advice(details))])
+    return "\n".join([*lines, describe_rules(rules)])
 
 
 def _explain(own: Score) -> str:
@@ -241,9 +276,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.advisor_truth")
     parser.add_argument("--write", action="store_true", help=f"write {score.TRUTH.name}")
     parser.add_argument("--page", type=Path, metavar="FILE", help="write the page of advisors, and end")
+    parser.add_argument(
+        "--ncu", type=Path, metavar="FOLDER", help="note what ncu's rules say of the reports there, and end"
+    )
     options = parser.parse_args(arguments)
     if options.page:
-        options.page.write_text(write_page(score.load_truth(), DETAILS), encoding="utf-8")
+        options.page.write_text(write_page(score.load_truth(), pd.read_csv(RULES)), encoding="utf-8")
+        return 0
+    if options.ncu:
+        print_rules(options.ncu).to_csv(RULES, index=False, lineterminator="\n")
         return 0
     text = write_truth(verdict_score.TABLES, PLANTED)
     if options.write:

@@ -2,10 +2,12 @@
 
 import json
 import math
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from profzoo.cli import score as command
@@ -222,7 +224,28 @@ def test_faults_are_printed_a_line_each_and_in_the_document(tmp_path: Path, caps
 def test_the_page_is_up_to_date() -> None:
     """`make docs` mends this."""
     page = Path(__file__).parents[2] / "docs/measured/advisors.md"
-    assert page.read_text(encoding="utf-8") == advisor_truth.write_page(TRUTH, advisor_truth.DETAILS)
+    assert page.read_text(encoding="utf-8") == advisor_truth.write_page(TRUTH, pd.read_csv(advisor_truth.RULES))
+
+
+def test_rules_of_ncu_are_scored_by_twins() -> None:
+    """A rule that names another fault, and a promise that the twin exceeds, count against them."""
+    rules = pd.read_csv(advisor_truth.RULES)
+    assert "in 100% [29%, 100%]" in advisor_truth.describe_rules(rules) and len(rules) > 20
+    (name, *_), other = advisor_truth.PAIRS[0], rules["report"] == advisor_truth.PAIRS[0][0]
+    worse = rules.assign(rule=rules["rule"].mask(other, "CPIStall"), saved=rules["saved"].mask(other, 0.1))
+    said = advisor_truth.describe_rules(worse)
+    assert f"| {name} | arithmetic in fp64 | CPIStall | 10.0% | 94.9% |" in said
+    assert "in 67% [0%, 100%]" in said and "; 2\nof 3 hold" in said
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("PROFZOO_NCU" not in os.environ, reason="PROFZOO_NCU names no folder of ncu")
+def test_rules_are_those_that_ncu_prints(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path(os.environ["PROFZOO_NCU"])
+    monkeypatch.setenv("PATH", f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    pd.testing.assert_frame_equal(
+        advisor_truth.print_rules(folder / "examples").reset_index(drop=True), pd.read_csv(advisor_truth.RULES)
+    )
 
 
 def test_the_example_of_the_page_can_be_scored() -> None:
