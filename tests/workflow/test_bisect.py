@@ -128,7 +128,7 @@ def test_a_models_file_is_searched_by_the_judge(
     found = ask(capsys, commits[0], commits[-1], "--module", "model.py")
     (claim,) = found["claims"]
     assert (claim["subject"], claim["outcome"]) == (commits[3], "slower")
-    assert any("what changed: " in note and "aten::linear" in note for note in found["notes"]), found["notes"]
+    assert any("what changed: " in note and "aten::addmm 81 -> 161" in note for note in found["notes"]), found["notes"]
 
 
 def test_what_cannot_be_searched_is_told_in_one_line(
