@@ -45,7 +45,7 @@ WARMUP, FEW_STEPS, MOST_STEPS = 3, 8, 20_000
 WINDOWS_OF_BUDGET, LEAST_WINDOW_S, MOST_WINDOW_S = 16, 1.0, 20.0
 # Outputs are looked at in this phase, and losses in both.
 PHASE = "inference"
-# By how many units of rounding weights are nudged, and how much farther off a candidate may be than that leads.
+# By how many units of rounding weights are nudged, and how many times as far off as that leads a candidate may be.
 NUDGE, OF_NUDGE = 2.0, 8.0
 # By how much the clocks of a window may differ, as a part of it and in seconds: a busy machine reads marks late.
 LATE, LATE_S = 0.1, 0.1
@@ -441,6 +441,8 @@ class CommandChecks:
                 allowed = self._allow(quantity, step)
                 if allowed > rounding_errors.LOOSE and quantity != WORDS:
                     break
+                # A nudge comes once. Rounding adds to the weights' error in each update, and always alike at worst.
+                allowed = min(allowed * (1 + _count_updates(mine, quantity, step)), rounding_errors.LOOSE)
                 check = Check(quantity, error, allowed, allowed)
                 if not error <= allowed:
                     self._refuse(check, mine, its)
@@ -483,3 +485,12 @@ def _differences(right: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str
 
 def _errors(its: "Sequence[OutputSample]", mine: "Sequence[OutputSample]") -> tuple[list[float], list[float]]:
     return numeric_checks.output_errors(its, mine) if mine else ([], [])
+
+
+def _count_updates(facts: Mapping[str, Any], quantity: str, step: int) -> int:
+    """Return how many updates of weights a run may have made before the value of a quantity at this place."""
+    seen = facts["first_steps"]
+    if not seen["losses"]:
+        return 0
+    early = len(seen["losses"] if quantity == LOSSES else seen["outputs"])
+    return step if step < early else facts["steps"] + WARMUP

@@ -102,8 +102,8 @@ def test_a_script_that_cheats_is_refused(name: str, tmp_path: Path) -> None:
 def test_gains_need_the_clock_of_whole_processes_and_a_script_equals_itself(tmp_path: Path) -> None:
     for name in ("gain", "null"):
         (tmp_path / name).mkdir()
-    found = judged(tmp_path / "gain", TRAINING, TRAINING.replace("4000, 40", "4000, 20"), 150.0)
-    assert found.outcome == "faster" and found.ratio and found.ratio < 0.85, found
+    found = judged(tmp_path / "gain", TRAINING, TRAINING.replace("4000, 40", "4000, 10"), 150.0)
+    assert found.outcome == "faster" and found.ratio and found.ratio < 0.7, found
     assert found.reference_s and found.candidate_s and found.candidate_s < found.reference_s
     assert {"losses", "outputs"} <= {*found.numerics}
     found = judged(tmp_path / "null", TRAINING, TRAINING)
@@ -149,7 +149,7 @@ def facts(losses: list[Any], outputs: list[float], draws: list[int] | None = Non
     """Facts of a run with these losses, the last one behind the window, and these values of its outputs."""
     sample = [{"values": outputs, "rms": 1.0}]
     first = {"losses": losses[:-1], "outputs": [sample], "last_outputs": sample, "draws": draws or [1]}
-    return {"first_steps": first, "loss": losses[-1]}
+    return {"first_steps": first, "loss": losses[-1], "steps": 7}
 
 
 def test_errors_are_allowed_as_far_as_nudged_weights_lead() -> None:
@@ -157,9 +157,9 @@ def test_errors_are_allowed_as_far_as_nudged_weights_lead() -> None:
     checks.declare("fp32")
     right = facts([2.0, 1.0, 0.5], [1.0, -1.0])
     checks.learn(right, facts([2.0 + 2e-6, 1.0 + 1e-5, 0.5 + 1e-3], [1.0 + 1e-6, -1.0]))
-    checks.compare(right, facts([2.0 + 8e-6, 1.0 - 4e-5, 0.5 - 6e-3], [1.0, -1.0 + 4e-6]))
+    checks.compare(right, facts([2.0 + 8e-6, 1.0 - 1.2e-4, 0.5 - 4e-2], [1.0, -1.0 + 4e-6]))
     assert not checks.explain_unchecked() and {check.quantity for check in checks.checks} == {"losses", "outputs"}
-    for wrong in (facts([2.0 + 1e-4, 1.0, 0.5], [1.0, -1.0]), facts([2.0, 1.0, 0.52], [1.0, -1.0]),
+    for wrong in (facts([2.0 + 1e-4, 1.0, 0.5], [1.0, -1.0]), facts([2.0, 1.0, 0.6], [1.0, -1.0]),
                   facts([2.0, 1.0, 0.5], [1.0, -1.0001]), facts([1.0, 0.5], [1.0, -1.0])):  # fmt: skip
         with pytest.raises(DifferentError):
             checks.compare(right, wrong)
