@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Any
 
 from profzoo.cell import schema, settings
 from profzoo.compare import numeric_checks, sides
-from profzoo.compare.numeric_checks import Check
+from profzoo.compare.numeric_checks import OUTPUTS, WORDS, Check
 from profzoo.errors import CollectError, ConfigError
 from profzoo.machine import process_tree
 from profzoo.referee import envelope, states
 from profzoo.referee.exchange import CANDIDATE, REFERENCE, DifferentError, Header, InvalidError
-from profzoo.referee.rounds import PRECISIONS, SETTING_UP, SETTING_UP_S, Options, Turn
+from profzoo.referee.rounds import PRECISIONS, SETTING_UP, SETTING_UP_S, Options, Turn, check_copies
 from profzoo.referee.states import State
 from profzoo.script_harness import launcher, task
 from profzoo.statistics import rounding_errors, sequential
@@ -260,7 +260,7 @@ class CommandMatch:
             DifferentError, InvalidError: the candidate failed, or did what falsifies its times.
             ConfigError: the reference did.
         """
-        self._check_files(name)
+        check_copies(name, self._states[name], self._own)
         state, folder = self._states[name], Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self._home))
         copy, temporary = folder / "state", folder / "tmp"
         shutil.copytree(state.folder, copy, symlinks=True)
@@ -278,7 +278,7 @@ class CommandMatch:
                 )  # fmt: skip
                 began = time.monotonic()
                 facts = launcher.run_script(self._resolve(name, copy, seed, steps), asked)
-                run, window_s = time.monotonic() - began, clock.read_s()
+                whole_s, window_s = time.monotonic() - began, clock.read_s()
         except CollectError as error:
             if isinstance(error, launcher.FewStepsError) and nudge:
                 raise
@@ -290,7 +290,7 @@ class CommandMatch:
             states.remove_copies(folder)
         self._check_run(name, window_s, facts, left)
         self._told[name] = facts
-        return Run(run, window_s or 0.0, facts)
+        return Run(whole_s, window_s or 0.0, facts)
 
     def _blame(self, name: str, why: str) -> Exception:
         """Return the error of a side that cannot be judged."""
@@ -335,13 +335,6 @@ class CommandMatch:
         config["settings"] = {name: own | ({"threads": self.options.threads} if self.options.threads else {})}
         return settings.resolve_cell(name, PHASE, schema.BASELINE, config)
 
-    def _check_files(self, name: str) -> None:
-        state = self._states[name]
-        if changed := states.explain_change(state.digests, states.digest_files(state.folder)):
-            raise InvalidError(f"the private copy of the {name} was changed: {envelope.quote(changed)}")
-        if changed := states.explain_change(self._own, states.digest_package()):
-            raise InvalidError(f"the referee's own package was changed: {envelope.quote(changed)}")
-
     def _compare(self, mine: Run, its: Run) -> None:
         """Compare what both sides have computed.
 
@@ -366,10 +359,10 @@ class CommandMatch:
 def _check_program(state: State) -> None:
     """Raise ConfigError unless the program of a state's command is there."""
     try:
-        launcher.split_command(state.command, state.word, str(state.folder))
+        launcher.split_command(state.command, f"'{state.word}': --command", str(state.folder))
     except ConfigError as error:
-        told = str(error).replace(f"settings.{state.word}.command = ", "--command ").replace(str(state.folder), "there")
-        raise ConfigError(f"'{state.word}': {told}") from None
+        # The copy is of no use to whoever reads it.
+        raise ConfigError(str(error).replace(str(state.folder), "there")) from None
 
 
 def _draw_seed() -> int:
@@ -386,6 +379,9 @@ def _end_others(before: set[int]) -> int:
 
 
 # Checks what a candidate computes by losses and outputs of the reference with the same seed.
+
+
+LOSSES = "losses"
 
 
 class CommandChecks:
@@ -462,9 +458,6 @@ class CommandChecks:
     def explain_unchecked(self) -> str:
         """Say why numbers could not be compared; empty if they could."""
         return self._obstacle or ("" if self.checks else "there was nothing to compare")
-
-
-LOSSES, OUTPUTS, WORDS = "losses", "outputs", "whole-number outputs"
 
 
 def _differences(right: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, list[float]]:

@@ -323,11 +323,7 @@ class Match:
     # Checks of processes and files.
 
     def _check_files(self, name: str) -> None:
-        state = self._states[name]
-        if changed := states.explain_change(state.digests, states.digest_files(state.folder)):
-            raise InvalidError(f"the private copy of the {name} was changed: {envelope.quote(changed)}")
-        if changed := states.explain_change(self._own, states.digest_package()):
-            raise InvalidError(f"the referee's own package was changed: {envelope.quote(changed)}")
+        check_copies(name, self._states[name], self._own)
         if self._material_digest and digests.compute_digest(self._material) != self._material_digest:
             raise InvalidError("the file of the reference's weights and base batches was changed")
 
@@ -566,6 +562,18 @@ class Match:
             self.numbers.compare(asked, given[REFERENCE], given[CANDIDATE], exact, probe)
             if double:
                 self.numbers.compare_double(asked, given, probe)
+
+
+def check_copies(name: str, state: State, package: Mapping[str, str]) -> None:
+    """Check that a side's copy and the referee itself are as they were; package: digests of the referee's modules.
+
+    Raises:
+        InvalidError: one of them was changed.
+    """
+    if changed := states.explain_change(state.digests, states.digest_files(state.folder)):
+        raise InvalidError(f"the private copy of the {name} was changed: {envelope.quote(changed)}")
+    if changed := states.explain_change(dict(package), states.digest_package()):
+        raise InvalidError(f"the referee's own package was changed: {envelope.quote(changed)}")
 
 
 def _read_wall(turn: Turn) -> float:

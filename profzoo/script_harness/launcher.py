@@ -75,7 +75,7 @@ def run_script(cell: "CellSettings", options: argparse.Namespace) -> dict[str, A
         defaults = setting_defaults()
         changed = {key: cell[key] for key, default in defaults.items() if cell.get(key, default) != default}  # type: ignore[literal-required]
         return recorded_files.hand_over(folder, cell, options, changed)
-    words = split_command(cell["command"], cell["model"], cell.get("folder", "."))
+    words = split_command(cell["command"], f"settings.{cell['model']}.command =", cell.get("folder", "."))
     with tempfile.TemporaryDirectory(prefix="profzoo-script-") as name:
         folder = Path(name)
         nudge, more = getattr(options, "nudge", 0.0), getattr(options, "variables", {})
@@ -154,13 +154,15 @@ def _stop(number: int, frame: object) -> None:
     raise _Stopped
 
 
-def split_command(command: str, model: str, folder: str = ".") -> list[str]:
+def split_command(command: str, what: str, folder: str = ".") -> list[str]:
     """Split a command into words, as a shell does; its program must be on PATH, or be named from the folder.
+
+    what: words before the command in messages.
 
     Raises:
         ConfigError: it is not a command, or its program is not there.
     """
-    where = f"settings.{model}.command = {command!r}"
+    where = f"{what} {command!r}"
     try:
         words = shlex.split(command)
     except ValueError as error:
