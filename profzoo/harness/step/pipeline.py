@@ -4,7 +4,8 @@ torch's schedule 1F1B says when a stage computes which batch. Each of its passes
 a stage sends, receives and waits for is between them, in no part of the step.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +20,6 @@ from profzoo.harness.step import batches
 
 if TYPE_CHECKING:
     from profzoo.cell.cell_types import CellSettings
-    from profzoo.harness.step.training_step import Trainer
 
 
 def find_stages(network: nn.Module, cell: "CellSettings", model: ModelFunctions) -> Stages:
@@ -45,7 +45,7 @@ def find_blocks(network: nn.Module, cell: "CellSettings", model: ModelFunctions)
     return list(find_stages(network, cell, model).blocks) if distributed.is_pipeline(cell) else ()
 
 
-def cut_network(network: nn.Module, stages: Stages, rank: int, processes: int, name: str) -> set[nn.Parameter]:
+def cut_network(network: nn.Module, stages: Stages, rank: int, processes: int, name: str) -> list[nn.Parameter]:
     """Leave a network only the weights of one stage; returns those of them that the first and the last share.
 
     name: the model's, for error messages.
@@ -67,7 +67,8 @@ def cut_network(network: nn.Module, stages: Stages, rank: int, processes: int, n
     for module in network.modules():
         for store in (module._parameters, module._buffers):
             store.update({key: None for key, one in store.items() if one in gone})
-    return {one for one in ends & held[rank] if isinstance(one, nn.Parameter) and one.requires_grad}
+    # In an order that is the same in both stages.
+    return [one for one in network.parameters() if one in ends and one.requires_grad]
 
 
 def share_blocks(blocks: Sequence[nn.Module], rank: int, processes: int) -> Sequence[nn.Module]:
@@ -90,14 +91,21 @@ def _tensors(parts: Iterable[nn.Module | torch.Tensor]) -> set[torch.Tensor]:
 class Pipeline:
     """A process's stage of a network, which is cut, and torch's schedule of passes through all of them."""
 
-    def __init__(self, network: nn.Module, trainer: "Trainer", device: torch.device) -> None:
-        """network: whole and on the device; trainer: has its model and its cell, and opens its ranges."""
+    def __init__(
+        self,
+        network: nn.Module,
+        cell: "CellSettings",
+        model: ModelFunctions,
+        device: torch.device,
+        parts: Mapping[str, Callable[[], AbstractContextManager[None]]],
+    ) -> None:
+        """network: whole and on the device; parts: make the contexts of the parts of a pass, by their names."""
         # Imported here, because the import takes time that other cells need not wait for.
         from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
-        cell, self._trainer = trainer.cell, trainer
+        self._cell, self._model, self._parts = cell, model, parts
         rank, processes = distributed.read_rank(cell), process_count(cell)
-        self._stages = find_stages(network, cell, trainer.model)
+        self._stages = find_stages(network, cell, model)
         self._blocks = share_blocks(list(self._stages.blocks), rank, processes)
         self._is_first, self._is_last = rank == 0, rank == processes - 1
         self._shared = cut_network(network, self._stages, rank, processes, cell["model"])
@@ -113,7 +121,7 @@ class Pipeline:
         pass_back = stage.backward_one_chunk
 
         def backward(*given: Any, **named: Any) -> Any:
-            with trainer.backward():
+            with parts["backward"]():
                 return pass_back(*given, **named)
 
         stage.backward_one_chunk = backward  # type: ignore[method-assign]
@@ -127,28 +135,27 @@ class Pipeline:
         # Batches may be of any form: torch divides and hands round their numbers.
         numbers = torch.arange(len(several))
         self._schedule.step(number=numbers, target=numbers, losses=losses)
-        with self._trainer.backward():
-            for weight in self._shared:
+        for weight in self._shared:
+            with self._parts["backward"]():
                 dist.all_reduce(weight.grad, group=self._ends)
         return torch.stack(losses).detach().sum() if losses else self._no_loss
 
     def _compute(self, *received: torch.Tensor, number: torch.Tensor) -> torch.Tensor:
         """Return what the stage sends on for the batch of a number, or the last one's part of the mean loss."""
-        trainer, batch = self._trainer, self._batches[int(number)]
-        inputs, target = batches.split_batch(batch, trainer.cell, trainer.model)
-        with trainer.forward():
+        inputs, target = batches.split_batch(self._batches[int(number)], self._cell, self._model)
+        with self._parts["forward"]():
             flow = self._stages.first(inputs) if self._is_first else received[0]
             flow = self._stages.run(flow, inputs, self._blocks)
             if not self._is_last:
                 return flow.contiguous()
             outputs = self._stages.last(flow)
-        with trainer.loss():
+        with self._parts["loss"]():
             # torch joins the results of all batches, as if each were a batch.
-            return (trainer.model.loss(outputs, target) / len(self._batches)).reshape(1)
+            return (self._model.loss(outputs, target) / len(self._batches)).reshape(1)
 
     def measure_norm(self, weights: Iterable[torch.Tensor]) -> torch.Tensor:
         """Euclidean norm of the gradients in all stages together, those of shared weights once."""
-        repeated = set() if self._is_first else self._shared
+        repeated = set() if self._is_first else set(self._shared)
         norms = [one.grad.norm() for one in weights if one.grad is not None and one not in repeated]
         squares = torch.stack(norms).square().sum()
         dist.all_reduce(squares)

@@ -233,7 +233,8 @@ class Trainer:
                 "when it updates weights: leave accumulate out"
             )
         distributed.shard_network(network, cell, model, device)
-        self.pipeline = Pipeline(network, self, device) if distributed.is_pipeline(cell) else None
+        parts = {"forward": self.forward, "loss": self.loss, "backward": self.backward}
+        self.pipeline = Pipeline(network, cell, model, device, parts) if distributed.is_pipeline(cell) else None
         self.others = place_network(model.others(SimpleNamespace(**cell["shape"])), cell, device)
         ranges.mark(self.others, OTHERS)
         several = model.optimizers or (lambda network, others: make_optimizers(network, model.optimizer))
