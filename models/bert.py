@@ -7,12 +7,13 @@ Parameters: (30_522 + 512 + 2 + 2)*768 + 12*(12*768^2 + 13*768) + 768^2 + 3*768 
 32 texts of 384 tokens: 32*384*2*(12*(12*768^2 + 2*384*768) + 768^2 + 768*30_522) = 2_851_879_256_064.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
 
 import torch
 from torch import Tensor, nn
 
+from profzoo.harness.interface import Stages
 from profzoo.harness.tasks import tokens
 from profzoo.harness.tasks.tokens import cross_entropy as loss
 
@@ -75,11 +76,21 @@ class BERT(nn.Module):
 
     def forward(self, text: Tensor) -> Tensor:
         """Scores from each token's last hidden state, by the embeddings of the words."""
+        return self.scores(self.encoder(self.embed(text), src_key_padding_mask=self.find_padding(text)))
+
+    def embed(self, text: Tensor) -> Tensor:
+        """Vectors of tokens (batch, length)."""
         places = torch.arange(text.shape[1], device=text.device)
         flow = self.words(text) + self.places(places) + self.sentences(torch.zeros_like(text))
-        padding = text == PADDING if self.padded else None
-        flow = self.head(self.encoder(self.dropout(self.norm(flow)), src_key_padding_mask=padding))
-        return nn.functional.linear(flow, self.words.weight, self.bias)
+        return self.dropout(self.norm(flow))
+
+    def find_padding(self, text: Tensor) -> Tensor | None:
+        """Where no token is to attend to; None if everywhere is one."""
+        return text == PADDING if self.padded else None
+
+    def scores(self, flow: Tensor) -> Tensor:
+        """Scores of each word by its embedding."""
+        return nn.functional.linear(self.head(flow), self.words.weight, self.bias)
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
@@ -114,3 +125,22 @@ def split(network: BERT) -> dict[str, str]:
     layers = range(len(network.encoder.layers))
     ways = (("linear1", "columns"), ("linear2", "rows"))
     return {f"encoder.layers.{layer}.{name}": how for layer in layers for name, how in ways}
+
+
+def stages(network: BERT) -> Stages:
+    """Embeddings, layers, and scores by the embeddings."""
+
+    def run(flow: Tensor, text: Tensor, blocks: Sequence[nn.Module]) -> Tensor:
+        padding = network.find_padding(text)
+        for block in blocks:
+            flow = block(flow, src_key_padding_mask=padding)
+        return flow
+
+    return Stages(
+        first=network.embed,
+        run=run,
+        last=network.scores,
+        blocks=network.encoder.layers,
+        before=[network.words, network.places, network.sentences, network.norm],
+        after=[network.head, network.words, network.bias],
+    )

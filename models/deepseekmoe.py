@@ -5,7 +5,7 @@ words: L (4 h^2 + 2 h) + 3 h f + (L - 1) (3 h x (e + s) + e h) + 2 v h + h: 16,3
 trimmed.
 """
 
-from profzoo.harness.tasks.decoder import build, compiled, infer, optimizer, sample
+from profzoo.harness.tasks.decoder import build, compiled, infer, optimizer, sample, stages
 from profzoo.harness.tasks.tokens import cross_entropy as loss
 
 GROUPS = ("language", "transformer", "experts", "modern")

@@ -5,7 +5,7 @@ of w, and a vector of r: h n (a + t) + h (r + t) + r + r n (a + w) + n w h inste
 published, 216,230,912 trimmed.
 """
 
-from profzoo.harness.tasks.decoder import build, compiled, infer, optimizer, sample
+from profzoo.harness.tasks.decoder import build, compiled, infer, optimizer, sample, stages
 from profzoo.harness.tasks.tokens import cross_entropy as loss
 
 GROUPS = ("language", "transformer", "experts", "modern")

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from profzoo.harness.interface import Stages
 from profzoo.harness.tasks import tokens
 from profzoo.harness.tasks.tokens import cross_entropy as loss
 from profzoo.harness.tasks.tokens import note_token
@@ -78,13 +79,16 @@ class GPT(nn.Module):
 
     def read(self, text: Tensor, caches: Sequence[Cache] | None) -> tuple[Tensor, list[Cache]]:
         """Hidden states of the tokens that come after those in the caches, and the caches with them."""
-        start = caches[0][0].shape[2] if caches else 0
-        places = torch.arange(start, start + text.shape[1], device=text.device)
-        flow, after = self.dropout(self.words(text) + self.places(places)), []
+        flow, after = self.embed(text, caches[0][0].shape[2] if caches else 0), []
         for index, block in enumerate(self.blocks):
             flow, cache = block(flow, caches[index] if caches else None)
             after.append(cache)
         return self.norm(flow), after
+
+    def embed(self, text: Tensor, start: int = 0) -> Tensor:
+        """Vectors of tokens (batch, length) from a place on."""
+        places = torch.arange(start, start + text.shape[1], device=text.device)
+        return self.dropout(self.words(text) + self.places(places))
 
     def scores(self, flow: Tensor) -> Tensor:
         """Scores of each word by its embedding."""
@@ -135,3 +139,21 @@ def split(network: GPT) -> dict[str, str]:
     """The two linear layers after the attention of each block."""
     ways = (("widen", "columns"), ("narrow", "rows"))
     return {f"blocks.{block}.{name}": how for block in range(len(network.blocks)) for name, how in ways}
+
+
+def stages(network: GPT) -> Stages:
+    """Embeddings, blocks, and scores by the embeddings."""
+
+    def run(flow: Tensor, text: Tensor, blocks: Sequence[nn.Module]) -> Tensor:
+        for block in blocks:
+            flow, _ = block(flow, None)
+        return flow
+
+    return Stages(
+        first=network.embed,
+        run=run,
+        last=lambda flow: network.scores(network.norm(flow)),
+        blocks=network.blocks,
+        before=[network.words, network.places],
+        after=[network.norm, network.words],
+    )

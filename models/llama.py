@@ -5,7 +5,7 @@ scores: L (2 h q + 2 h k + 3 h f + 2 h) + v h + h: 1,235,814,400 as published, 3
 With `lora` = r, each linear layer of i inputs and o outputs trains r (i + o) more.
 """
 
-from profzoo.harness.tasks.decoder import build, compiled, infer, optimizer, sample
+from profzoo.harness.tasks.decoder import build, compiled, infer, optimizer, sample, stages
 from profzoo.harness.tasks.tokens import cross_entropy as loss
 
 GROUPS = ("language", "transformer", "modern")

@@ -4,7 +4,7 @@ Parameters of L layers, hidden h, n heads with p = 2 h features, a state of s, v
 L (h (2 p + 2 s + n) + 5 (p + 2 s) + 3 n + p + p h + h) + v h + h, which makes the release's 128,989,632.
 """
 
-from profzoo.harness.tasks.decoder import build, compiled, infer, optimizer, sample
+from profzoo.harness.tasks.decoder import build, compiled, infer, optimizer, sample, stages
 from profzoo.harness.tasks.tokens import cross_entropy as loss
 
 GROUPS = ("language", "recurrent", "modern")

@@ -6,7 +6,7 @@ features of keys, p of values and n heads of width o, h (2 k + 2 p + 2 n) + 4 (2
 as published (80 B), 236,828,736 trimmed.
 """
 
-from profzoo.harness.tasks.decoder import build, compiled, infer, optimizer, sample
+from profzoo.harness.tasks.decoder import build, compiled, infer, optimizer, sample, stages
 from profzoo.harness.tasks.tokens import cross_entropy as loss
 
 GROUPS = ("language", "transformer", "experts", "recurrent", "modern")

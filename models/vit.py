@@ -5,8 +5,9 @@ from types import SimpleNamespace
 
 import torch
 from timm.models.vision_transformer import VisionTransformer
-from torch import nn
+from torch import Tensor, nn
 
+from profzoo.harness.interface import Stages
 from profzoo.harness.tasks.classification import symmetric_adapt as adapt
 from profzoo.harness.tasks.classification import symmetric_sample as sample
 
@@ -36,3 +37,18 @@ def build(shape: SimpleNamespace) -> nn.Module:
 def optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     """Adam with weight decay, as is usual for transformers of images (Touvron et al. 2020, arXiv:2012.12877)."""
     return torch.optim.AdamW(parameters, lr=5e-4, weight_decay=0.05)
+
+
+def stages(network: VisionTransformer) -> Stages:
+    """Patches as tokens, blocks, and classes."""
+
+    def first(images: Tensor) -> Tensor:
+        return network.norm_pre(network.patch_drop(network._pos_embed(network.patch_embed(images))))
+
+    return Stages(
+        first=first,
+        last=lambda flow: network.forward_head(network.norm(flow)),
+        blocks=network.blocks,
+        before=[network.patch_embed, *map(network.get_parameter, ("cls_token", "pos_embed")), network.norm_pre],
+        after=[network.norm, network.fc_norm, network.head],
+    )

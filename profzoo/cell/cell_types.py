@@ -102,7 +102,7 @@ class CellSettings(TypedDict):
     # Implementation of the optimizer.
     optimizer: NotRequired[Literal["auto", "for_loop", "foreach", "fused"]]
     # How several processes share the training.
-    parallel: NotRequired[Literal["ddp", "fsdp", "tensor"]]
+    parallel: NotRequired[Literal["ddp", "fsdp", "tensor", "pipeline"]]
     # Whether worker processes stay from epoch to epoch, or start anew in each; needs `workers`.
     persistent_workers: NotRequired[bool | None]
     # What a step does.

@@ -148,7 +148,7 @@ class Config(TypedDict):
     # Implementation of the optimizer.
     optimizer: Literal["auto", "for_loop", "foreach", "fused"]
     # How several processes share the training.
-    parallel: Literal["ddp", "fsdp", "tensor"]
+    parallel: Literal["ddp", "fsdp", "tensor", "pipeline"]
     # Folders by name; all output is written to `results`.
     pathvars: Mapping[str, str]
     # Whether worker processes stay from epoch to epoch, or start anew in each; needs `workers`.

@@ -12,12 +12,12 @@ def process_count(cell: "CellSettings") -> int:
 
 
 def share_count(cell: "CellSettings") -> int:
-    """Number of shares that the data are split into: one for each process, or one for all with tensor parallelism.
+    """Number of shares that the data are split into: one for each process, or one for all of a split network.
 
     >>> share_count({"gpus": 4, "nodes": 1}), share_count({"gpus": 4, "nodes": 1, "parallel": "tensor"})
     (4, 1)
     """
-    return 1 if cell.get("parallel") == "tensor" else process_count(cell)
+    return 1 if cell.get("parallel") in ("tensor", "pipeline") else process_count(cell)
 
 
 def batch_count(cell: "CellSettings") -> int:

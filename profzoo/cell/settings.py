@@ -202,6 +202,8 @@ def _against_splitting(cell: Mapping[str, Any]) -> str | None:
         return f"{asked} and precision: fp16 cannot be combined: gradients would be scaled in each process by itself"
     if cell["channels_last"]:
         return f"{asked} and channels_last: true cannot be combined: weights in this layout cannot be split"
+    if cell["parallel"] == "pipeline" and cell["accumulate"] < (stages := process_count(cast(CellSettings, cell))):
+        return f"{asked} fills {stages} stages with as many batches: set accumulate to {stages} or more"
     return None
 
 

@@ -4,7 +4,7 @@ import contextlib
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -26,24 +26,25 @@ if TYPE_CHECKING:
 #
 # Both change the network in place, before its optimizers are made, which then hold each process's part of the weights.
 
-DDP, FSDP, TENSOR = "ddp", "fsdp", "tensor"
+DDP, FSDP, TENSOR, PIPELINE = "ddp", "fsdp", "tensor", "pipeline"
+Value = TypeVar("Value")
 # How a model splits a linear layer: each process computes some of its outputs, or adds up some of its inputs.
 COLUMNS, ROWS = "columns", "rows"
 
 
 def parallel_kind(cell: "CellSettings") -> str:
-    """How several processes share the training: DDP, FSDP or TENSOR."""
+    """How several processes share the training: DDP, FSDP, TENSOR or PIPELINE."""
     return cell.get("parallel", DDP)
 
 
 def shard_network(network: nn.Module, cell: "CellSettings", model: ModelFunctions, device: torch.device) -> None:
-    """Split the weights over the processes; does nothing for DDP, which keeps all of them in each process.
+    """Split the weights over the processes; does nothing for DDP and PIPELINE, which split none.
 
     Raises:
         ConfigError: the model has no plan for tensor parallelism, or its plan does not fit the network.
     """
     kind = parallel_kind(cell)
-    if process_count(cell) == 1 or kind == DDP:
+    if process_count(cell) == 1 or kind in (DDP, PIPELINE):
         return
     # Imported here, because the import takes half a second that other cells need not wait for.
     from torch.distributed.device_mesh import init_device_mesh
@@ -141,7 +142,25 @@ def whole_state(network: nn.Module, cell: "CellSettings") -> dict[str, Any]:
     """Return the network's weights as one process would have them; all processes have to call it."""
     if process_count(cell) == 1 or parallel_kind(cell) == DDP:
         return network.state_dict()
+    if parallel_kind(cell) == PIPELINE:
+        return join_stages(cell, {name: one.cpu() for name, one in network.state_dict().items()})
     return {name: one.full_tensor() if is_split(one) else one for name, one in network.state_dict().items()}
+
+
+def is_pipeline(cell: "CellSettings") -> bool:
+    """Whether each process has a stage of the network only."""
+    return process_count(cell) > 1 and parallel_kind(cell) == PIPELINE
+
+
+def join_stages(cell: "CellSettings", own: Mapping[str, Value]) -> dict[str, Value]:
+    """What all stages of a pipeline know by the names of weights, the first that has one; else the process's own.
+
+    All processes have to call it, and wait for each other.
+    """
+    found: dict[str, Value] = {}
+    for each in reversed(gather_facts(cell, own) if is_pipeline(cell) else [own]):
+        found |= each
+    return found
 
 
 # Numbers of the meetings of a process with all others.

@@ -59,6 +59,30 @@ def whole_network(network: nn.Module) -> Sequence[nn.Module]:
     return (network,)
 
 
+def call_in_turn(flow: Tensor, inputs: Any, blocks: Sequence[nn.Module]) -> Tensor:
+    """What comes out of the blocks, each of which takes what comes out of the one before."""
+    for block in blocks:
+        flow = block(flow)
+    return flow
+
+
+@dataclass(frozen=True)
+class Stages:
+    """A network as pipeline parallelism cuts it: it computes last(run(first(inputs), inputs, blocks)).
+
+    first: (inputs) -> flow, a tensor. blocks: in their order; each stage has some. last: (flow) -> outputs.
+    before, after: modules and weights that `first` and `last` use.
+    run: (flow, inputs, some of the blocks) -> flow; by default each block takes the flow of the one before.
+    """
+
+    first: Callable[[Any], Tensor]
+    blocks: Iterable[nn.Module]
+    last: Callable[[Tensor], Any]
+    before: Sequence[nn.Module | Tensor]
+    after: Sequence[nn.Module | Tensor]
+    run: Callable[[Tensor, Any, Sequence[nn.Module]], Tensor] = call_in_turn
+
+
 @dataclass(frozen=True)
 class ModelFunctions:
     """What a model's file defines; all but `build`, and `sample` or `dataset`, have a default.
@@ -75,6 +99,7 @@ class ModelFunctions:
     infer: (network, inputs) -> outputs; one forward pass by default.
     split: (network) -> {name of a linear layer: `columns` or `rows`}, how tensor parallelism splits it over processes.
         After `columns`, each process has some of the outputs; `rows` takes them and adds up. None by default.
+    stages: (network) -> Stages, by which pipeline parallelism cuts it between blocks. None by default.
     compiled: (network) -> the modules that `compile: true` compiles; the network itself by default.
     others: (shape) -> networks that only training needs, such as a discriminator; none by default.
     optimizers: (network, others) -> all optimizers, for a training step of the model's own.
@@ -94,6 +119,7 @@ class ModelFunctions:
     infer: Callable[[nn.Module, Any], Any] = run_forward
     compiled: Callable[[nn.Module], Sequence[nn.Module]] = whole_network
     split: Callable[[nn.Module], Mapping[str, str]] | None = None
+    stages: Callable[[Any], Stages] | None = None
     others: Callable[[Shape], nn.Module] = no_others
     optimizers: Callable[[nn.Module, nn.Module], Sequence[torch.optim.Optimizer]] | None = None
     training_step: Callable[[Any, Any], Tensor] | None = None

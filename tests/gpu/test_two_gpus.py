@@ -169,6 +169,42 @@ def test_split_weights_compute_the_same_and_send_what_they_should(tmp_path: Path
     assert rows["count"].sum() == 2 * SIZES["layers"] * WINDOW, tensor.to_string()
 
 
+def test_stages_of_a_pipeline_compute_the_same_and_are_measured(tmp_path: Path) -> None:
+    """Numbers are those of one GPU; time and nsys measure the cell, whose sends and receives are communication."""
+    own = {**SIZES, "batch": 4, "accumulate": 4}
+    words = [f"{name}={value}" for name, value in own.items()]
+    one = trained(tmp_path / "one", "bert", *words, processes=1)
+    two = trained(tmp_path / "two", "bert", *words, "parallel=pipeline")
+    for name in ("losses", "gradient_norms"):
+        ours, theirs = (np.array(facts["first_steps"][name]) for facts in (two, one))
+        assert ours == pytest.approx(theirs, rel=1e-4), name
+    assert (two["parameters"], two["items"]) == (one["parameters"], one["items"])
+    results = tmp_path / "results"
+    cell = {"bert": {**own, "gpus": 2, "parallel": "pipeline"}}
+    profile_trainings(results, cell, "tables/cells.csv", "bert/train.kernels.csv")
+    assert pd.read_csv(results / "tables" / "cells.csv")["step_ns"].gt(0).all()
+    kernels = pd.read_csv(results / "bert" / "train.kernels.csv", keep_default_na=False)
+    print(kernels[["kernel", "class", "range", "launches", "total_ns"]].to_string())
+    assert {"forward", "backward", "optimizer"} <= set(kernels["range"])
+    # Of the first stage: it sends each batch on and gets its gradient, and reduces that of the tied embeddings.
+    told = kernels[kernels["class"] == "communication"].groupby("range")["launches"].sum()
+    steps = len(pd.read_csv(results / "bert" / "train.nsys-steps.csv"))
+    assert told["backward"] >= steps and told[""] >= own["accumulate"] * told["backward"], told
+
+
+def profile_trainings(results: Path, cells: dict[str, Any], *files: str) -> None:
+    """Have snakemake make files of trainings under nsys, by their settings, in a folder of results."""
+    words = ["tool=nsys", "phases=train", f"models={','.join(cells)}", f"device={DEVICE}"]
+    words += [f"settings={json.dumps(cells)}", f"pathvars={{results: {results}}}"]
+    words += ["variables=TORCH_SYMM_MEM_DISABLE_MULTICAST,NVSHMEM_DISABLE_NVLS"]
+    command = ["snakemake", *(str(results / file) for file in files), "--nolock", "--resources", "gpu=2", "-j1"]
+    command += ["--config", *words]
+    done = subprocess.run(
+        command, cwd=PROJECT, capture_output=True, text=True, check=False, env={**os.environ, **QUIET}
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_gradients_that_are_sent_repeatedly_have_a_verdict(tmp_path: Path) -> None:
     """The verdict is there without no_sync alone, and the gain that it expects is what no_sync brings."""
     results = tmp_path / "results"
@@ -176,14 +212,7 @@ def test_gradients_that_are_sent_repeatedly_have_a_verdict(tmp_path: Path) -> No
     # So wide that the GPU is the limit with gradients sent once, too: on a slow CPU, nothing would be gained.
     sizes = {"width": 8192, "layers": 2} if DEVICE == "cuda" else {}
     own = {name: {"module": accumulating.__name__, "gpus": 2, "once": once, **sizes} for name, once in cells.items()}
-    words = ["tool=nsys", "phases=train", "models=often,once", f"settings={json.dumps(own)}", f"device={DEVICE}"]
-    words += [f"pathvars={{results: {results}}}", "variables=TORCH_SYMM_MEM_DISABLE_MULTICAST,NVSHMEM_DISABLE_NVLS"]
-    target = [f"{results}/tables/verdicts.csv", f"{results}/tables/cells.csv"]
-    command = ["snakemake", *target, "--nolock", "--resources", "gpu=2", "-j1", "--config", *words]
-    done = subprocess.run(
-        command, cwd=PROJECT, capture_output=True, text=True, check=False, env={**os.environ, **QUIET}
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    profile_trainings(results, own, "tables/verdicts.csv", "tables/cells.csv")
     verdicts = pd.read_csv(results / "tables" / "verdicts.csv", keep_default_na=False, na_values={"gain": ""})
     print(verdicts[["model", "level", "verdict", "gain"]].to_string())
     found = verdicts[verdicts["verdict"] == "repeated gradient synchronisation"]

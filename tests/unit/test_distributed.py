@@ -319,7 +319,7 @@ def test_split_weights_compute_what_one_process_computes(tmp_path: Path, monkeyp
     # Gradients are clipped, and weights averaged, where they are split and where they are not.
     more = ["module=same_batch", "clip=0.1", "accumulate=2", "ema=0.9"]
     one, alone = trained(tmp_path, "one", *more)
-    for kind, batches in (("fsdp", 2), ("tensor", 1)):
+    for kind, batches in (("fsdp", 2), ("tensor", 1), ("pipeline", 1)):
         found, weights = trained(tmp_path, kind, *more, "gpus=2", f"parallel={kind}")
         assert found["parameters"] == one["parameters"] and found["items"] == batches * one["items"]
         for name in ("losses", "gradient_norms"):

@@ -121,7 +121,9 @@ class FirstSteps:
         """network: on its device, before the first step."""
         # The last warm-up step of a graph is captured: what is computed beside it would be captured too.
         self._noted, self._left = 0, min(STEPS, cell["warmup"] - (1 if cell.get("graph") else 0))
-        self._network, self._training = network, cell["phase"] == "train"
+        self._cell, self._network, self._training = cell, network, cell["phase"] == "train"
+        # A pipeline has not been cut yet.
+        self._names = [name for name, _ in network.named_parameters()]
         self._gradients: list[list[Tensor]] = []
         self._gradient_parts: list[Tensor] = []
         self._moved: list[Tensor] = []
@@ -141,15 +143,25 @@ class FirstSteps:
         """Note the gradients before the optimizers step; scale: what they are multiplied by."""
         made = [one for one in find_weights(self._network, optimizers) if one.grad is not None]
         with suppress(Exception):
-            norms = measure_norms([one.grad for one in made])
+            norms, sizes = measure_norms([one.grad for one in made]), [one.numel() for one in made]
+            if distributed.is_pipeline(self._cell):
+                norms, sizes = self._join_stages(made, norms)
             if self._used is None:
-                counts = [torch.where(norm > 0, one.numel(), 0) for one, norm in zip(made, norms, strict=True)]
+                counts = [torch.where(norm > 0, size, 0) for size, norm in zip(sizes, norms, strict=True)]
                 self._used = torch.stack(counts).sum() if counts else None
             whole = torch.stack(norms).norm() if norms else torch.zeros(())
             if len(self._gradients) == self._noted:
                 self._gradients.append([])
                 self._gradient_parts.append(torch.stack(norms) / scale.to(whole.device))
             self._gradients[-1].append(whole / scale.to(whole.device))
+
+    def _join_stages(self, made: Sequence[Tensor], norms: Sequence[Tensor]) -> tuple[list[Tensor], list[int]]:
+        """Norms and sizes of what all stages of a pipeline made, in the order of the whole network's weights."""
+        names: dict[Tensor, str] = {weight: name for name, weight in self._network.named_parameters()}
+        own = {names[one]: (float(norm), one.numel()) for one, norm in zip(made, norms, strict=True)}
+        whole = distributed.join_stages(self._cell, own)
+        found = [whole[name] for name in self._names if name in whole]
+        return list(torch.tensor([norm for norm, _ in found], dtype=torch.float64)), [size for _, size in found]
 
     def note(self, batch: Any, result: Any) -> None:
         """Note a step that has ended; batch: on the device. result: the step's outputs, or its loss in training."""
@@ -182,7 +194,7 @@ class FirstSteps:
         """Values from fixed positions of each tensor of weights; none where processes hold parts of them."""
         found: list[Tensor] = []
         weights = [] if not self._training else [one for one in self._network.parameters() if not is_lazy(one)]
-        if any(map(distributed.is_split, weights)):
+        if any(map(distributed.is_split, weights)) or distributed.is_pipeline(self._cell):
             return found
         with suppress(Exception):
             for one in (one.detach() for one in weights if one.is_floating_point() and one.numel()):

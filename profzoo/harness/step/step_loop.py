@@ -20,7 +20,7 @@ from profzoo.harness import devices, distributed, interface
 from profzoo.harness.observers import first_steps, recorders, warmup_observers
 from profzoo.harness.observers.recorders import Recorder
 from profzoo.harness.ranges import Ranges
-from profzoo.harness.step import batches, training_step
+from profzoo.harness.step import batches, pipeline, training_step
 from profzoo.harness.step.batches import iterate_batches, move_to_device
 from profzoo.harness.variants import cuda_graph, eight_bit_layers
 from profzoo.range_names import STEP, WINDOW
@@ -201,13 +201,14 @@ def run_steps(
     numbers = first.read(losses := _finite(results, cell), results[-1])
     sample = [] if cell["phase"] == "train" else first_steps.sample_outputs(results[-1])
     loss, last = ((losses[:end] or losses)[-1] for end in (cell["steps"], before))
-    counted, seen = count_parameters(network), {**observers.facts(), **loading.read()}
+    counted, seen = count_parameters(network, cell), {**observers.facts(), **loading.read()}
     return RunOutcome(counted, loss, last, sample, numbers, repeated, seen, padding.read())
 
 
-def count_parameters(network: nn.Module) -> int:
-    """Number of a network's weights; those whose shapes are not known yet do not count."""
-    return sum(parameter.numel() for parameter in network.parameters() if not is_lazy(parameter))
+def count_parameters(network: nn.Module, cell: "CellSettings") -> int:
+    """Number of a network's weights, in all stages of a pipeline; those whose shapes are not known yet do not count."""
+    own = {name: one.numel() for name, one in network.named_parameters() if not is_lazy(one)}
+    return sum(distributed.join_stages(cell, own).values())
 
 
 def _begin_window(recorder: Recorder, before: Recorder | None, ranges: Ranges, cell: "CellSettings") -> Recorder:
@@ -240,10 +241,11 @@ def make_step(
 ) -> StepParts:
     """Make the functions that each step repeats, for a network on the device."""
     training_step.set_arithmetic(cell)
+    blocks = pipeline.find_blocks(network, cell, model)
     if cell.get("checkpoint"):
-        training_step.insert_checkpoints(network, cell["model"])
+        training_step.insert_checkpoints(network, cell["model"], blocks)
     if cell["compile"]:
-        for part in model.compiled(network):
+        for part in blocks or model.compiled(network):
             part.compile(mode=None if cell["compile"] is True else cell["compile"])
     ranges.mark(network)
     trainer = training_step.Trainer(cell, model, network, device, ranges) if cell["phase"] == "train" else None
@@ -302,6 +304,9 @@ def _finite(results: deque[Any], cell: "CellSettings") -> Sequence[float | None]
     """Check losses after the window, so that no step waits for them; None in inference."""
     if cell["phase"] == "train":
         losses = torch.stack([loss.reshape(()) for loss in results]).float().tolist()
+        if distributed.is_pipeline(cell):
+            # Only the last stage knows them.
+            losses = distributed.gather_facts(cell, {"losses": losses})[-1]["losses"]
         for index, loss in enumerate(losses):
             if not math.isfinite(loss):
                 raise NotFiniteError(f"the loss is {loss} at step {index} of {len(losses)}")

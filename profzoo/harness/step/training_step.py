@@ -18,6 +18,7 @@ from profzoo.errors import ConfigError, first_error_line
 from profzoo.harness import distributed, interface
 from profzoo.harness.observers.first_steps import FirstSteps, find_weights
 from profzoo.harness.step import batches
+from profzoo.harness.step.pipeline import Pipeline
 from profzoo.range_names import OTHERS
 
 if TYPE_CHECKING:
@@ -55,20 +56,26 @@ def _sparse_weights(network: nn.Module) -> list[torch.Tensor]:
     return list({part.weight: None for part in network.modules() if isinstance(part, kinds) and part.sparse})
 
 
-def clip_gradients(weights: Sequence[torch.Tensor], largest: float) -> None:
+def clip_gradients(weights: Sequence[torch.Tensor], largest: float, pipeline: Pipeline | None = None) -> None:
     """Scale the gradients of weights down so that the norm of all together is at most `largest`, without a wait.
 
-    The norm of a gradient that is split over processes is that of the whole.
+    The norm of a gradient that is split over processes is that of the whole, and in a pipeline all stages count.
     """
     made = [one for one in weights if one.grad is not None]
     kinds = [[one for one in made if distributed.is_split(one) == split] for split in (False, True)]
     # One kernel cannot take both kinds.
     kinds = [kind for kind in kinds if kind]
-    norms: list[Any] = [nn.utils.get_total_norm([one.grad for one in kind if one.grad is not None]) for kind in kinds]
+    measure = pipeline.measure_norm if pipeline else measure_norm
+    norms: list[Any] = [measure(kind) for kind in kinds]
     norms = [one.full_tensor() if distributed.is_split(one) else one for one in norms]
     for kind in kinds:
         total = norms[0] if len(norms) == 1 else torch.stack(norms).norm()
         nn.utils.clip_grads_with_norm_(kind, largest, total)
+
+
+def measure_norm(weights: Iterable[torch.Tensor]) -> torch.Tensor:
+    """Euclidean norm of the gradients of weights together."""
+    return nn.utils.get_total_norm([one.grad for one in weights if one.grad is not None])
 
 
 @torch.no_grad()
@@ -117,13 +124,13 @@ def choose_implementation(optimizer: torch.optim.Optimizer, cell: "CellSettings"
 # checkpointed.
 
 
-def insert_checkpoints(network: nn.Module, model: str) -> None:
-    """Checkpoint the network's sequences from now on; model: the model's name, for error messages.
+def insert_checkpoints(network: nn.Module, model: str, blocks: Sequence[nn.Module] = ()) -> None:
+    """Checkpoint the blocks, or the network's sequences, from now on; model: the model's name, for error messages.
 
     Raises:
         ConfigError: the network has no such sequences.
     """
-    found = list(_sequences(network, set())) or list(_blocks(network))
+    found = list(blocks) or list(_sequences(network, set())) or list(_blocks(network))
     for module in found:
         if isinstance(module, nn.Sequential):
             module.forward = functools.partial(_in_runs, group_modules(list(module)))  # type: ignore[method-assign]
@@ -226,6 +233,8 @@ class Trainer:
                 "when it updates weights: leave accumulate out"
             )
         distributed.shard_network(network, cell, model, device)
+        parts = {"forward": self.forward, "loss": self.loss, "backward": self.backward}
+        self.pipeline = Pipeline(network, cell, model, device, parts) if distributed.is_pipeline(cell) else None
         self.others = place_network(model.others(SimpleNamespace(**cell["shape"])), cell, device)
         ranges.mark(self.others, OTHERS)
         several = model.optimizers or (lambda network, others: make_optimizers(network, model.optimizer))
@@ -264,11 +273,18 @@ class Trainer:
 
     def update(self, loss: torch.Tensor, *several: torch.optim.Optimizer) -> None:
         """Compute gradients of a loss, and step the optimizer, or each of several; without one, gradients add up."""
-        self._updated = True
-        with self._ranges("backward"):
+        with self.backward():
             self._scaler.scale(loss).backward()
-        if not several:
-            return
+        if several:
+            self.step_optimizers(loss, several)
+
+    def backward(self) -> contextlib.AbstractContextManager[None]:
+        """Range around the computation of gradients."""
+        self._updated = True
+        return self._ranges("backward")
+
+    def step_optimizers(self, loss: torch.Tensor, several: Sequence[torch.optim.Optimizer]) -> None:
+        """Update the weights by the gradients of a loss, which are there."""
         if self.first_steps and self.first_steps.is_noting():
             self.first_steps.note_gradients(several, self._scaler.scale(torch.ones((), device=loss.device)))
         decay = self.cell.get("ema")
@@ -278,7 +294,7 @@ class Trainer:
             if largest := self.cell.get("clip"):
                 for optimizer in several:
                     self._scaler.unscale_(optimizer)
-                clip_gradients(find_weights(self.network, several), largest)
+                clip_gradients(find_weights(self.network, several), largest, self.pipeline)
             for optimizer in several:
                 self._scaler.step(optimizer)
             self._scaler.update()
@@ -328,6 +344,10 @@ def run_training_step(trainer: Trainer, batch: Any) -> torch.Tensor:
 
     A cell that accumulates runs all but the optimizer on each batch of a list, and returns the mean of the losses.
     """
+    if trainer.pipeline:
+        loss = trainer.pipeline.run(batch)
+        trainer.step_optimizers(loss, trainer.optimizers)
+        return loss
     *others, last = trainer.split_step(batch)
     # Outputs stay in memory until those of the next pass replace them, as in loops that people write.
     losses = []

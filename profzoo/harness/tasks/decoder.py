@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
+from profzoo.harness.interface import Stages
 from profzoo.harness.tasks import mixers, tokens
 from profzoo.harness.tasks.mixers import Cache, Places, linear, norm
 from profzoo.harness.tasks.tokens import note_token
@@ -151,12 +152,18 @@ class Decoder(nn.Module):
 
     def read(self, flow: Tensor, caches: Sequence[Cache] | None = None, start: int = 0) -> Tensor:
         """Hidden states of vectors (batch, length, hidden) from a place on; the caches then have them, too."""
+        return self.norm(self.run(flow, self.blocks, caches, start))
+
+    def run(
+        self, flow: Tensor, blocks: Iterable[nn.Module], caches: Sequence[Cache] | None = None, start: int = 0
+    ) -> Tensor:
+        """What comes out of some of the blocks."""
         at = torch.arange(start, start + flow.shape[1], device=flow.device)
         angles = at[:, None] * self.rates
         places = Places(at, angles.cos(), angles.sin())
-        for number, block in enumerate(self.blocks):
+        for number, block in enumerate(blocks):
             flow = block(flow, places, caches[number] if caches else None)
-        return self.norm(flow)
+        return flow
 
     def caches(self, batch: int, length: int) -> list[Cache]:
         """Empty caches for texts of so many tokens."""
@@ -213,3 +220,15 @@ def infer(network: Decoder, prompt: Tensor) -> Tensor:
 def compiled(network: Decoder) -> Sequence[nn.Module]:
     """The blocks, which generating calls without the network around them."""
     return tuple(network.blocks)
+
+
+def stages(network: Decoder) -> Stages:
+    """Embeddings, blocks, and scores."""
+    return Stages(
+        first=network.words,
+        run=lambda flow, text, blocks: network.run(flow, blocks),
+        last=lambda flow: network.head(network.norm(flow)),
+        blocks=network.blocks,
+        before=[network.words],
+        after=[network.norm, network.head],
+    )
