@@ -32,3 +32,8 @@ WORKLOADS = {
         "inference": {"batch": 8, "tokens": 1024, "layers": 4, "generated": 64},
     },
 }  # fmt: skip
+REFERENCE = {
+    "parameters": 16_375_728_128, "operations": 5_603_858_579_456,
+    "source": "parameters as its weights have; operations derived",
+    "difference": "each expert has room for twice its share of tokens",
+}  # fmt: skip

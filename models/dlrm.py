@@ -1,77 +1,131 @@
-"""DLRM with a deep cross network: the chance of a click, from numbers and from choices that large tables embed.
+"""DLRMv3, scaled to one GPU: how likely a user clicks each of several items, by all that the user did before.
 
-Parameters of tables of R rows in all with d features, F of them, s = (F + 1) d in all, n numbers, and a cross layer of
-rank r: R d, linear layers n-512-256-d and s-1024-1024-512-256-1, and 3 (2 s r + s). As published R d = 26,135,627,264;
-the trimmed tables have at most 200,000 rows, all others at most two million.
+Parameters of R rows of tables in all and hidden h, L layers with a features of all heads, n actions, i within an
+encoder, P places and T times: R h, two encoders of 2 i h + 3 i + 3 h, one of 8 n i + i h + 3 i + 3 h, 16 n, (P + T + 1)
+h, L (7 a h + 6 a + 2 h), and 6 h^2 + 18 h + 1: 517,136,759,121 as published (1 TB in fp16), 129,399,121 trimmed.
 """
 
-import itertools
+import math
 from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits
+from torch.nn.functional import binary_cross_entropy_with_logits, pad, silu
 
 GROUPS = ("recommendation", "modern")
-SOURCE = "Naumov et al. 2019, arXiv:1906.00091, sizes of MLPerf Training's DLRM-DCNv2; parameters derived in the file"
-PARAMETERS = 236_357_889
-# rows: of each table of the Criteo data set, before `most`; chosen: rows that a sample takes of each and sums up.
+SOURCE = "Zhai et al. 2024, arXiv:2402.17152, sizes of MLPerf Inference's DLRMv3; parameters derived in the file"
+PARAMETERS = 129_399_121
+# kinds: of items; actions: kinds of what a user did with an item; times: steps of the square root of minutes that are
+# told apart.
 SHAPE = {
-    "numbers": 13, "features": 128, "bottom": [512, 256], "top": [1024, 1024, 512, 256], "crosses": 3, "rank": 512,
-    "rows": [
-        40_000_000, 39_060, 17_295, 7424, 20_265, 3, 7122, 1543, 63, 40_000_000, 3_067_956, 405_282, 10, 2209, 11_938,
-        155, 4, 976, 14, 40_000_000, 40_000_000, 40_000_000, 590_152, 12_973, 108, 36,
-    ],
-    "chosen": [3, 2, 1, 2, 6, 1, 1, 1, 1, 7, 3, 8, 1, 6, 9, 5, 1, 1, 1, 12, 100, 27, 10, 3, 1, 1],
-    "most": 40_000_000,
+    "items": 1_000_000_000, "users": 10_000_000, "kinds": 128, "actions": 5, "hidden": 512, "inner": 256, "layers": 5,
+    "heads": 4, "width": 128, "places": 8192, "times": 2048,
 }  # fmt: skip
-# A GPU of 80 GB holds tables of at most two million rows, and what Adagrad keeps of them.
+# Tables are as large as GPUs of 8 and 80 GB hold them with what Adagrad keeps; the reference's inference has about as
+# long a history as the benchmark's, and as many candidates.
 WORKLOADS = {
     "trimmed": {
-        "train": {"batch": 128, "most": 200_000},
-        "inference": {"batch": 128, "most": 200_000},
+        "train": {"batch": 8, "history": 512, "candidates": 32, "items": 200_000, "users": 20_000},
+        "inference": {"batch": 8, "history": 512, "candidates": 128, "items": 200_000, "users": 20_000},
     },
     "reference": {
-        "train": {"batch": 8192, "most": 2_000_000},
-        "inference": {"batch": 8192, "most": 2_000_000},
+        "train": {"batch": 8, "history": 2048, "candidates": 32, "items": 2_000_000, "users": 200_000},
+        "inference": {"batch": 2, "history": 6400, "candidates": 2048, "items": 2_000_000, "users": 200_000},
     },
 }
+REFERENCE = {
+    "parameters": 517_136_759_121, "operations": 902_654_076_928,
+    "source": "both derived from the benchmark's configuration, which calls it 1 TB in fp16",
+}  # fmt: skip
+# Features of an action; seconds of an hour and a day, and how many of them are told apart.
+TOLD, PERIODS, COUNTS = 8, (3600, 86_400), (24, 7)
 
 
-def perceptron(sizes: Sequence[int]) -> nn.Sequential:
-    """Linear layers between these sizes, each with ReLU."""
-    pairs = itertools.pairwise(sizes)
-    return nn.Sequential(*(part for pair in pairs for part in (nn.Linear(*pair), nn.ReLU())))
+class Gated(nn.LayerNorm):
+    """Each value times the sigmoid of its norm."""
+
+    def forward(self, flow: Tensor) -> Tensor:
+        """Values of the same shape."""
+        return flow * super().forward(flow).sigmoid()
+
+
+def encoder(inputs: int, inner: int, outputs: int) -> nn.Sequential:
+    """Two linear layers, each with a norm."""
+    return nn.Sequential(nn.Linear(inputs, inner), Gated(inner), nn.Linear(inner, outputs), nn.LayerNorm(outputs))
+
+
+def clock(seconds: Tensor) -> Tensor:
+    """Hour of the day and day of the week, as cosines and sines, (..., 4)."""
+    units, counts = (torch.tensor(values, device=seconds.device) for values in (PERIODS, COUNTS))
+    angles = 2 * math.pi * (seconds[..., None] // units % counts) / counts
+    return torch.cat((angles.cos(), angles.sin()), dim=-1)
+
+
+class Layer(nn.Module):
+    """Attention that weighs by SiLU instead of a softmax, and whose outputs are gated; no feed-forward network."""
+
+    def __init__(self, shape: SimpleNamespace) -> None:
+        """heads, and width of each."""
+        super().__init__()
+        whole, self.heads, self.width = shape.heads * shape.width, shape.heads, shape.width
+        self.norm, self.project = nn.LayerNorm(shape.hidden), nn.Linear(shape.hidden, 4 * whole)
+        self.outer, self.dropout = nn.LayerNorm(whole), nn.Dropout(0.1)
+        self.merge = nn.Linear(3 * whole, shape.hidden, bias=False)
+
+    def forward(self, flow: Tensor, hidden: Tensor) -> Tensor:
+        """What comes out for (batch, length, hidden); hidden: true where a key is not to be seen."""
+        gate, *parts = self.project(self.norm(flow)).chunk(4, dim=-1)
+        value, query, key = (one.unflatten(-1, (self.heads, -1)).transpose(1, 2) for one in parts)
+        weights = silu(query @ key.transpose(2, 3) * self.width**-0.5) / flow.shape[1]
+        mixed = (weights.masked_fill(hidden, 0) @ value).transpose(1, 2).flatten(2)
+        gate = silu(gate)
+        return flow + self.merge(self.dropout(torch.cat((gate, mixed, gate * self.outer(mixed)), dim=-1)))
 
 
 class DLRM(nn.Module):
-    """From (numbers (batch, numbers), rows (batch, all chosen)) to a score (batch, 1)."""
+    """From (user (batch,), items, kinds and seconds of history and candidates, actions of the history) to scores."""
 
     def __init__(self, shape: SimpleNamespace) -> None:
         """Sizes as the shape says."""
         super().__init__()
-        width, self.chosen = shape.features, shape.chosen
-        whole = (len(shape.rows) + 1) * width
-        self.tables = nn.ModuleList(
-            nn.EmbeddingBag(min(rows, shape.most), width, mode="sum", sparse=True) for rows in shape.rows
+        hidden, told = shape.hidden, shape.actions * TOLD
+        self.items, self.kinds, self.users = (
+            nn.Embedding(rows, hidden, sparse=True) for rows in (shape.items, shape.kinds, shape.users)
         )
-        for table in self.tables.parameters():
-            nn.init.uniform_(table, -1 / len(table) ** 0.5, 1 / len(table) ** 0.5)
-        self.bottom = perceptron([shape.numbers, *shape.bottom, width])
-        self.narrow = nn.ModuleList(nn.Linear(whole, shape.rank, bias=False) for _ in range(shape.crosses))
-        self.widen = nn.ModuleList(nn.Linear(shape.rank, whole) for _ in range(shape.crosses))
-        self.top = nn.Sequential(perceptron([whole, *shape.top]), nn.Linear(shape.top[-1], 1))
+        self.places, self.times = nn.Embedding(shape.places, hidden), nn.Embedding(shape.times + 1, hidden)
+        for table in (self.items, self.kinds, self.users, self.places, self.times):
+            nn.init.uniform_(table.weight, -1 / len(table.weight) ** 0.5, 1 / len(table.weight) ** 0.5)
+        self.actions = nn.Parameter(5 * torch.randn(shape.actions, TOLD))
+        self.unknown = nn.Parameter(5 * torch.randn(told))
+        self.content, self.kind, self.action = (encoder(size, shape.inner, hidden) for size in (hidden, hidden, told))
+        self.user, self.dropout = nn.Linear(hidden, hidden), nn.Dropout(0.2)
+        self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
+        self.leave, self.norm = nn.Linear(hidden + 2 * len(PERIODS), hidden), nn.LayerNorm(hidden)
+        self.wanted = encoder(2 * hidden, hidden, hidden)
+        self.head = nn.Sequential(nn.Linear(hidden, hidden), Gated(hidden), nn.Linear(hidden, 1))
 
     def forward(self, inputs: Sequence[Tensor]) -> Tensor:
-        """The score; cross layers multiply all features with linear mixtures of them (arXiv:2008.13535)."""
-        numbers, rows = inputs
-        fields = zip(self.tables, rows.split(self.chosen, dim=1), strict=True)
-        first = torch.cat([self.bottom(numbers), *(table(chosen) for table, chosen in fields)], dim=1)
-        flow = first
-        for narrow, widen in zip(self.narrow, self.widen, strict=True):
-            flow = first * widen(narrow(flow)) + flow
-        return self.top(flow)
+        """Scores (batch, candidates); candidates see the user and the history, and not each other."""
+        user, items, kinds, seconds, actions = inputs
+        length, device = actions.shape[1], items.device
+        content, kind = self.items(items), self.kinds(kinds)
+        done = (actions[..., None] >> torch.arange(len(self.actions), device=device)) & 1
+        acted = (done[..., None] * self.actions).flatten(2)
+        unknown = self.unknown.expand(len(user), items.shape[1] - length, -1)
+        flow = self.content(content) + self.kind(kind) + self.action(torch.cat((acted, unknown), dim=1))
+        flow = torch.cat((self.user(self.users(user))[:, None], flow), dim=1)
+        at = torch.arange(flow.shape[1], device=device)
+        # The user has the first place; others count from the end of the history.
+        place = (length + 2 - at).clamp(1, len(self.places.weight) - 1) * (at > 0)
+        ago = ((seconds[:, -1:] - pad(seconds, (1, 0))) / 60).sqrt().long().clamp(max=len(self.times.weight) - 1)
+        flow = self.dropout(flow + self.places(place) + self.times(ago))
+        unseen = ((at > at[:, None]) | (at > length)) & (at != at[:, None])
+        for layer in self.layers:
+            flow = layer(flow, unseen)
+        told = torch.cat((flow[:, length + 1 :], clock(seconds[:, length:]).to(flow.dtype)), dim=-1)
+        wanted = self.wanted(torch.cat((content, kind), dim=-1)[:, length:])
+        return self.head(self.norm(self.leave(told)) * wanted).squeeze(-1)
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
@@ -79,14 +133,18 @@ def build(shape: SimpleNamespace) -> nn.Module:
     return DLRM(shape)
 
 
-def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[tuple[Tensor, Tensor], Tensor]:
-    """Numbers (numbers,) with rows (all chosen,), of which low ones are the likelier, and whether a user clicked."""
-    rows = [
-        (min(count, shape.most) * torch.rand(taken, generator=generator) ** 3).long()
-        for count, taken in zip(shape.rows, shape.chosen, strict=True)
-    ]
-    clicked = torch.randint(2, (1,), generator=generator).float()
-    return (torch.randn(shape.numbers, generator=generator), torch.cat(rows)), clicked
+def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[tuple[Tensor, ...], Tensor]:
+    """What a user did, with candidates, and whether each was clicked; low rows of tables are the likelier."""
+
+    def draw(most: int, *size: int) -> Tensor:
+        return (most * torch.rand(size, generator=generator) ** 3).long()
+
+    whole = shape.history + shape.candidates
+    seconds = draw(PERIODS[1], shape.history).cumsum(0)
+    seconds = torch.cat((seconds, seconds[-1:].expand(shape.candidates) + PERIODS[0]))
+    actions = torch.randint(1, 2**shape.actions, (shape.history,), generator=generator)
+    clicked = torch.randint(2, (shape.candidates,), generator=generator).float()
+    return (draw(shape.users), draw(shape.items, whole), draw(shape.kinds, whole), seconds, actions), clicked
 
 
 def loss(scores: Tensor, clicked: Tensor) -> Tensor:
@@ -95,5 +153,5 @@ def loss(scores: Tensor, clicked: Tensor) -> Tensor:
 
 
 def optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    """Adagrad, which takes the sparse gradients of the tables, as in MLPerf's."""
+    """Adagrad, which takes the sparse gradients of the tables."""
     return torch.optim.Adagrad(parameters, lr=0.005)

@@ -36,6 +36,10 @@ WORKLOADS = {
         "inference": {"batch": 1, "size": 1024, "tokens": 256, "double": 3, "single": 6},
     },
 }
+REFERENCE = {
+    "parameters": 11_891_178_560, "operations": 69_466_626_981_888,
+    "source": "parameters as its weights have; operations derived",
+}  # fmt: skip
 # Width of the waves of a time.
 WAVES = 256
 

@@ -26,3 +26,7 @@ WORKLOADS = {
         "inference": {"batch": 8, "tokens": 1024, "generated": 64},
     },
 }
+REFERENCE = {
+    "parameters": 1_235_814_400, "operations": 2_668_248_432_640,
+    "source": "parameters as its weights have; operations derived",
+}  # fmt: skip

@@ -33,6 +33,10 @@ WORKLOADS = {
         "inference": {"batch": 16, "size": 512, "tokens": 256, "generated": 64},
     },
 }
+REFERENCE = {
+    "parameters": 256_484_928, "operations": 304_273_686_528,
+    "source": "parameters as its weights have; operations derived",
+}  # fmt: skip
 
 
 class VisionLanguage(nn.Module):

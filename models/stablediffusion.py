@@ -29,6 +29,11 @@ WORKLOADS = {
         "inference": {"batch": 8, "size": 512},
     },
 }
+REFERENCE = {
+    "parameters": 859_520_964, "operations": 803_550_658_560,
+    "source": "both as Kim et al. 2023 count them (arXiv:2305.15798, 338.7 G products), with attention",
+    "difference": "they count scales and shifts as well",
+}  # fmt: skip
 # Groups of the norms; blocks per size.
 GROUPED, DEPTH = 32, 2
 

@@ -33,6 +33,10 @@ WORKLOADS = {
         "inference": {"batch": 16, "tokens": 224, "generated": 64},
     },
 }
+REFERENCE = {
+    "parameters": 71_825_408, "operations": 123_311_554_560,
+    "source": "parameters as its notebook prints them; operations derived",
+}  # fmt: skip
 START = 1
 
 

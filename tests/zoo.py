@@ -68,8 +68,8 @@ TINY: dict[str, dict[str, Any]] = {
         **{"steps": 2},
     },
     "dlrm": {
-        **{"batch": 4, "features": 8, "bottom": [8], "top": [8], "rank": 4, "rows": [9, 5, 3], "chosen": [2, 1, 3]},
-        **{"most": 6},
+        **{"batch": 4, "history": 6, "candidates": 3, "items": 20, "users": 5, "kinds": 4, "actions": 2, "hidden": 8},
+        **{"inner": 4, "layers": 2, "heads": 2, "width": 4, "places": 6, "times": 9},
     },
     "rgat": {
         **{"batch": 2, "vertices": 12, "edges": 20, "features": 8, "hidden": 16, "heads": 2, "relations": 2},
@@ -146,7 +146,7 @@ OUTPUTS = {
     **dict.fromkeys(("gpt", "whisper", "smolvlm", *DECODERS), (2, 5)),
     "flux": (2, 4, 8, 8),
     "stablediffusion": (2, 4, 8, 8),
-    "dlrm": (4, 1),
+    "dlrm": (4, 3),
     "rgat": (2, 12, 5),
     "yolov8": (2, 30, 6),
 }

@@ -56,7 +56,7 @@ class Model:
     shape: shape parameters of all workloads. workloads: further shape parameters and the batch, by workload and phase.
     files: paths or patterns of files that `build` or `dataset` read, relative to the folder of the model's file.
     reference: `parameters` and `operations` of the original in an inference of the workload `reference`, and why the
-        network differs from it (`difference`).
+        network differs from it (`difference`); with a `source`, of a release in one pass of a sample instead.
     command: the command line that runs a script; empty for a model. folder: in which it starts.
     """
 

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -33,8 +34,18 @@ their papers say. gnmt has no training there, and pspnet has one image instead o
 
 | model | settings | parameters | of the original | operations | of the original | how the original differs |
 |---|---|---|---|---|---|---|"""
+RELEASES = """## Against the releases
+
+One sample's pass through the network at the sizes of its release, counted on torch's meta device, beside the release's
+own figures; a product with its addition counts as two. Operations that no source tells are derived from the published
+sizes, by formulas in `tests/unit/test_models.py`. A test holds the rest within 1 %.
+
+| model | settings | parameters | of the release | operations | of the release | source | how the network differs |
+|---|---|---|---|---|---|---|---|"""
 MISSING = "–"
 WORKLOADS = ("trimmed", "reference", "large", "single")
+# Settings of a workload that one pass of a sample does not depend on.
+INNER = ("batch", "generated")
 Counts = tuple[int, int]
 
 
@@ -52,7 +63,10 @@ def count_parameters(model: registry.Model) -> int:
 
 
 def count_reference(model: registry.Model) -> Counts:
-    """Parameters of the workload `reference`, and operations of products in one inference, on the meta device."""
+    """Parameters, and operations of products in one inference of the workload `reference`, on the meta device.
+
+    For a model whose reference is a release, they are of one sample's pass through the network of the release's sizes.
+    """
     import torch
     from torch.utils.data import default_collate
     from torch.utils.flop_counter import FlopCounterMode
@@ -60,15 +74,16 @@ def count_reference(model: registry.Model) -> Counts:
     from profzoo.harness import interface
     from profzoo.harness.step import batches
 
-    declared = dict(model.workloads["reference"]["inference"])
-    batch, shape = declared.pop("batch"), SimpleNamespace(**{**model.shape, **declared})
+    released, declared = "source" in model.reference, dict(model.workloads["reference"]["inference"])
+    batch = declared.pop("batch")
+    shape = SimpleNamespace(**({**declared, **model.shape} if released else {**model.shape, **declared}))
     functions, meta = interface.load_functions(model.module), torch.device("meta")
     sample = functions.sample(shape, torch.Generator().manual_seed(0))
-    whole = (functions.collate or default_collate)([sample] * batch)
+    whole = (functions.collate or default_collate)([sample] * (1 if released else batch))
     inputs, _ = batches.move_to_device(whole, meta, torch.contiguous_format)
     with meta, torch.no_grad(), FlopCounterMode(display=False) as counter:
         network = functions.build(shape).eval()
-        functions.infer(network, inputs)
+        (network if released else partial(functions.infer, network))(inputs)
     return sum(parameter.numel() for parameter in network.parameters()), counter.get_total_flops()
 
 
@@ -110,16 +125,23 @@ def _list_differences(models: Mapping[str, registry.Model], parameters: Mapping[
 
 
 def _compare(models: Mapping[str, registry.Model], counted: Mapping[str, Counts]) -> list[str]:
-    """A table of counts beside those of the originals; no lines where there is none."""
-    rows = []
-    for name, (parameters, operations) in counted.items():
-        original = models[name].reference
-        figures = (parameters, original["parameters"], operations, original["operations"])
-        shown = " | ".join(map(_format_number, figures))
-        declared = models[name].workloads["reference"]["inference"]
-        settings = _format_settings({key: value for key, value in declared.items() if key in models[name].shape})
-        rows.append(f"| `{name}` | {settings} | {shown} | {original.get('difference', '')} |")
-    return [*COMPARISON.splitlines(), *rows, ""] if rows else []
+    """Tables of counts beside those of the originals and of the releases; no lines where there is none."""
+    lines = []
+    for heading, released in ((COMPARISON, False), (RELEASES, True)):
+        chosen = [name for name in counted if ("source" in models[name].reference) == released]
+        rows = [_compare_one(name, models[name], counted[name]) for name in chosen]
+        lines += [*heading.splitlines(), *rows, ""] if rows else []
+    return lines
+
+
+def _compare_one(name: str, model: registry.Model, counted: Counts) -> str:
+    original, declared = model.reference, model.workloads["reference"]["inference"]
+    figures = (counted[0], original["parameters"], counted[1], original["operations"])
+    released = "source" in original
+    settings = {key: value for key, value in declared.items() if (key in model.shape) != released and key not in INNER}
+    words = [original["source"]] if released else []
+    cells = (_format_settings(settings), *map(_format_number, figures), *words, original.get("difference", ""))
+    return f"| `{name}` | {' | '.join(cells)} |"
 
 
 def _format_number(count: int | None) -> str:

@@ -11,6 +11,9 @@ from tests import slow
 
 PAGE = registry.ZOO.parent / "docs" / "reference" / "zoo.md"
 
+COMPARED = "## Against AI Benchmark"
+
+
 BARE = """
 from torch import nn
 
@@ -49,7 +52,7 @@ def number(shown: str) -> int:
 
 def test_the_page_in_the_checkout_is_current_but_for_its_counts() -> None:
     models, page = registry.shipped_models(), PAGE.read_text()
-    compared = page.partition("## Against AI Benchmark")[2]
+    compared = page.partition(COMPARED)[2]
     counts = {name: number(row(page, name)[1]) for name in models}
     shown = {name: row(compared, name) for name, model in models.items() if model.reference}
     counted = {name: (number(cells[2]), number(cells[4])) for name, cells in shown.items()}
@@ -63,11 +66,13 @@ def test_the_counts_in_the_checkout_are_current_and_those_of_the_original(name: 
     if not model.reference:
         assert name == "gpt"
         return
-    cells = row(page.partition("## Against AI Benchmark")[2], name)
+    cells = row(page.partition(COMPARED)[2], name)
     counted = document_zoo.count_reference(model)
     assert counted == (number(cells[2]), number(cells[4]))
     originals = (model.reference["parameters"], model.reference["operations"])
-    assert all(abs(own / original - 1) < 0.01 for own, original in zip(counted, originals, strict=True))
+    close = [abs(own / original - 1) < 0.01 for own, original in zip(counted, originals, strict=True)]
+    # Experts have room for more tokens than choose them; a test of the models says how many.
+    assert close == [True, "experts" not in model.groups]
     assert counted == originals or model.reference["difference"]
 
 
