@@ -78,7 +78,7 @@ def _adds_up(table: pd.DataFrame) -> str | None:
     off = table[parts].sum(axis=1) != table["peak_bytes"]
     if off.any():
         return f"row {int(off.argmax()) + 1}: what is held adds up to another peak"
-    modules = table[table["module"] != ""]
+    modules = table[table["module"] != ""] if "module" in table else table[:0]
     wrong = len(modules) and (modules[parts].sum() != table[parts].iloc[0]).any()
     return "what modules hold adds up to another peak than the step's" if wrong else None
 
@@ -89,12 +89,6 @@ MEMORY = Table(
     columns={
         "order": Column(COUNT, "Place of the row, counted from 0.", tool="time"),
         "range": Column(TEXT, "Part of the step.", tool="time"),
-        "module": Column(
-            TEXT, "Module whose part of the memory the row tells, `(step)` for what belongs to none; empty for all "
-            "modules together.", tool="time"),
-        "remedy": Column(
-            TEXT, "Setting with which the row is expected: its peak is that of the whole step, which then falls in "
-            "`range`; empty for what was measured.", tool="time"),
         "begin_bytes": Column(COUNT, "Allocated memory when the range begins.", "byte", "time"),
         "peak_bytes": Column(
             COUNT, "Most allocated memory within the range; of a module, its part at the peak of the step.",
@@ -102,6 +96,15 @@ MEMORY = Table(
         "end_bytes": Column(COUNT, "Allocated memory when the range ends.", "byte", "time"),
         **{f"{held}_bytes": Column(WHOLE, f"Part of `peak_bytes` that {what} take.", "byte", "time")
            for held, what in HELD.items()},
+    },
+    # Files of earlier versions have none of these.
+    optional={
+        "module": Column(
+            TEXT, "Module whose part of the memory the row tells, `(step)` for what belongs to none; empty for all "
+            "modules together.", tool="time"),
+        "remedy": Column(
+            TEXT, "Setting with which the row is expected: its peak is that of the whole step, which then falls in "
+            "`range`; empty for what was measured.", tool="time"),
         "unused_bytes": Column(
             COUNT.or_missing, "Memory that the allocator had reserved at the peak and no tensor used; empty on a CPU.",
             "byte", "time"),
