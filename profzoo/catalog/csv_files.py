@@ -147,7 +147,12 @@ CSV_FILES: Mapping[str, File] = {
         "How fast the links between GPUs are.", "a collective operation and size", collective_events.TABLE
     ),
     "{model}/{phase}.time.csv": File("Steps without any profiler.", "a step", time_tables.REPEATED, time_tables.TABLE),
-    "{model}/{phase}.memory.csv": File("Memory through a step, and what holds it.", "a range", time_tables.MEMORY),
+    "{model}/{phase}.memory.csv": File(
+        "Memory through a step, and what holds it.", "a range or a module", time_tables.MEMORY
+    ),
+    "{model}/train.memory-remedies.csv": File(
+        "The same, and what each remedy is expected to leave.", "a range, a module or a remedy", time_tables.MEMORY
+    ),
     "{model}/{phase}.{side}.rounds.csv": File(
         "Steps of the sides of a comparison, which ran in turn.", "a step", time_tables.REPEATED
     ),

@@ -20,6 +20,8 @@ LINKS = "links"
 # Name of the job that repeats a cell's first steps for comparisons; no tool has this name. Option that
 # asks for it, also of the first process of each side that runs in turn, and of each setting of a trial.
 NUMERICS, REPEATING = "numerics", ["--numerics"]
+# Name of the job that predicts a cell's memory with other settings; no tool has this name.
+REMEDIES = "remedies"
 # Programs that measure the machine itself, by the names of their jobs.
 OF_MACHINE = {"peaks": "profzoo.calibration.peaks", LINKS: "profzoo.calibration.links"}
 # Processes in turn that start side by side: more would take memory that the running process may need.
@@ -78,6 +80,9 @@ def build_command(job: Job, made: Made, planned: Sequence[str] = (), load: Path 
         return Command([], [], [*program, *save, *facts], sidecar, tool, made, [made["weights"]])
     if tool == NUMERICS:
         return Command(torchrun_words(cell), [], [*program, *REPEATING, *facts], sidecar, tool, made)
+    if tool == REMEDIES:
+        words = [*program, "--memory", str(made["memory"]), "--remedies", *facts]
+        return Command(torchrun_words(cell), [], words, sidecar, tool, made, [made["memory"]])
     own = tools.commands()[tool]
     if rounds := process_words(job, load):
         program = ["python", "-m", "profzoo.experiments.interleaved_runs", "--rounds", json.dumps(rounds)]

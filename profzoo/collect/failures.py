@@ -31,7 +31,7 @@ OF_MODEL = re.compile(r"^\S+ (?:train|inference)(?: failed with \w+: |: .*; try 
 OF_GPU = re.compile(r"CUDA|cu[A-Z]\w+|NCCL|out of memory|Accelerator")
 # Beginning of the line about a job that was skipped for a known failure.
 NOT_RUN = "not run under"
-UNPROFILED = (tools.BASELINE, "train", "numerics")
+UNPROFILED = (tools.BASELINE, "train", "numerics", "remedies")
 
 
 def is_first_time(line: str) -> bool:

@@ -22,7 +22,7 @@ LONGEST_S = 30 * 24 * 3600
 # The limit by plan is TIMES times the estimated time plus MORE_S seconds; without a plan it is UNPLANNED_S seconds.
 TIMES, MORE_S, UNPLANNED_S = 10, 3600.0, 24 * 3600.0
 # Jobs that belong to no tool, and the tool whose time limit they have.
-LIKE = dict.fromkeys(("train", "numerics", "peaks", "probe", "links"), "time")
+LIKE = dict.fromkeys(("train", "numerics", "remedies", "peaks", "probe", "links"), "time")
 
 
 @dataclass(frozen=True)

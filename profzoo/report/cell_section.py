@@ -22,6 +22,7 @@ from profzoo.statistics.percentiles import FEWEST_PROCESSES
 from profzoo.tables import cell_tables, schemas, tokens
 from profzoo.tables.schemas import prefer_tool, rows_of_cell
 from profzoo.tools.nsys import TOOL as NSYS
+from profzoo.tools.time.tables import HELD, MEMORY
 from profzoo.tools.torch import collective_tables
 from profzoo.verdicts.rules.rule_evaluation import CELL_LEVEL, SETTING_LEVEL
 from profzoo.verdicts.verdict import BY_PROFZOO
@@ -85,20 +86,23 @@ def _describe_missing(missing: Sequence[Mapping[Hashable, Any]], of: str, proces
     return f"More {of}s are needed for {', '.join(named)}." if named else ""
 
 
-# The report's tables on a cell's several processes: its collective operations, and which process comes late.
+# The report's tables on a cell's several processes: its collective operations, and which process comes late. And what
+# holds its memory.
 
 # Tables by name, with the ends of their files' names.
 FILES = {
     "collectives": ("torch-collectives.csv", collective_tables.CALL_TABLE),
     "skew": ("torch-skew.csv", collective_tables.TABLE),
+    "memory": ((".memory.csv", ".memory-remedies.csv"), MEMORY),
 }
-# Most operations shown per cell, those with the longest transfers.
+PROCESS_FILES = ("collectives", "skew")
+# Most modules shown per cell, those that hold most; and most operations, those with the longest transfers.
 MOST = 10
 BETWEEN = "between parts"
 
 
 def read_tables(paths: Sequence[str]) -> dict[str, pd.DataFrame]:
-    """Read the files of all cells on several GPUs, as one table for each of FILES that any cell has."""
+    """Read the files of cells, as one table for each of FILES that any cell has."""
     found = {}
     for name, (ending, table) in FILES.items():
         frames = [
@@ -109,9 +113,43 @@ def read_tables(paths: Sequence[str]) -> dict[str, pd.DataFrame]:
     return found
 
 
+def describe_memory(rows: pd.DataFrame) -> TemplateVariables:
+    """Return the template's variables on what holds a cell's memory at the peak of its step, and on remedies.
+
+    rows: of a step without modules, as earlier versions wrote them, or of none, there are no variables.
+    """
+    if not len(rows) or "module" not in rows or rows["module"].isna().any():
+        return {}
+    measured, step = rows[(rows["module"] == "") & (rows["remedy"] == "")], rows.iloc[0]
+    parts = measured.iloc[1:]
+    within = f" in {parts['range'][parts['peak_bytes'].idxmax()]}" if len(parts) else ""
+    unused = step["unused_bytes"]
+    more = f" The allocator holds {size(unused)} more, which no tensor uses." if pd.notna(unused) and unused else ""
+    modules = rows[rows["module"] != ""].to_dict("records")
+    return {
+        "says": f"At most {size(step['peak_bytes'])}{within}: {_name_held(step)}.{more}",
+        "modules": [
+            (row["module"], size(row["peak_bytes"]), f"{row['peak_bytes'] / step['peak_bytes']:.0%}", _name_held(row))
+            for row in modules[:MOST]
+        ],
+        "remedies": [
+            (row["remedy"], size(row["peak_bytes"]), f"{1 - row['peak_bytes'] / step['peak_bytes']:.0%}", row["range"])
+            for row in rows[rows["remedy"] != ""].to_dict("records")
+        ],
+    }
+
+
+def _name_held(row: Mapping[Any, Any]) -> str:
+    """Return what memory is held for, the most first."""
+    held = sorted(((row[f"{name}_bytes"], name) for name in HELD), reverse=True)
+    return ", ".join(f"{name} {size(count)}" for count, name in held if count > 0)
+
+
 def describe_processes(tables: Mapping[str, pd.DataFrame], cell: tuple[str, str]) -> TemplateVariables:
     """Return the template's variables on the processes of a cell; tables: of read_tables, and others."""
-    operations, skew = (rows_of_cell(tables[name], *cell) if name in tables else pd.DataFrame() for name in FILES)
+    operations, skew = (
+        rows_of_cell(tables[name], *cell) if name in tables else pd.DataFrame() for name in PROCESS_FILES
+    )
     return {
         "collectives": [_format_operation(row) for row in operations.head(MOST).to_dict("records")],
         "unshown_collectives": max(len(operations) - MOST, 0),
@@ -256,6 +294,7 @@ def describe_cell(
         "processes": _format_processes(schemas.rows_of_cell(tables["ranks"], *cell)),
         "counters": counter_section.describe_counters(tables, cell),
         **describe_processes(tables, cell),
+        "memory": describe_memory(schemas.rows_of_cell(tables["memory"], *cell)) if "memory" in tables else {},
         **_largest_kernels(schemas.rows_of_cell(tables["activity"], *cell), row),
         "block": cell_data.cell_block(drawn, _drop_settings(timelines.get(cell), cell), is_cpu_device(row["device"])),
         "files": files,

@@ -228,8 +228,8 @@ class PageOptions(TypedDict):
     timelines: Sequence[str]
     # Paths of tables of source lines, where there are any.
     lines: Sequence[str]
-    # Paths of the tables of collective operations and skew, of cells on several GPUs.
-    operations: Sequence[str]
+    # Paths of the tables of memory, and of collective operations and skew of cells on several GPUs.
+    of_cells: Sequence[str]
     # Model, phase and `why` of cells that were selected and cannot be made.
     lacking: Sequence[Mapping[str, str]]
     # `address` of Perfetto's page, and what to `type` so that it can be handed traces.
@@ -250,12 +250,12 @@ def main(
     results: folder of the cells' files, beside which the page is written.
 
     asked: `tools`; `timelines`, paths of typical steps' timelines; `lines`, paths of tables of source lines;
-    `operations`, paths of the tables of several processes; `lacking`, selected cells that cannot be made; and
+    `of_cells`, paths of the tables of single cells; `lacking`, selected cells that cannot be made; and
     `perfetto`, as for the page.
     """
     read = {name: csv_files.read_table(name, path) for name, path in tables.items()} | {"ranks": read_ranks(ranks)}
     read["inside"] = read_sentences(asked["lines"])
-    read |= cell_section.read_tables(asked["operations"])
+    read |= cell_section.read_tables(asked["of_cells"])
     runs = {tuple(cell_of(path).values()): path for path in sidecars}
     told = [read_facts(runs[row.model, row.phase], RUN_FACTS) for row in read["cells"].itertuples()]
     kinds = overview.all_on_cpu(read["cells"]), bool(overview.tools_of_imports(read["cells"]))

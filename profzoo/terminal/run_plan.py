@@ -24,6 +24,7 @@ MEASURING: Mapping[str, tuple[str, str]] = {
     "time_inference": (BASELINE, "inference"),
     "time_in_turn": ("comparison", ""),
     "repeat_steps": ("numerics", ""),
+    "predict_memory": ("remedies", "train"),
     "measure_peaks": ("peaks", ""),
     "measure_links": ("links", ""),
     "probe_ncu": ("probe", ""),

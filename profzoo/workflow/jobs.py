@@ -18,7 +18,7 @@ from profzoo.cell.process_count import process_count
 from profzoo.cell.sidecar_files import read_facts
 from profzoo.cell.tool_types import NcuSettings
 from profzoo.collect import environment
-from profzoo.collect.command_line import NUMERICS
+from profzoo.collect.command_line import NUMERICS, REMEDIES
 from profzoo.compare import sides
 from profzoo.errors import DataError, run_checked
 from profzoo.machine import forks, gpus, job_limits, profiled_forks
@@ -163,6 +163,10 @@ class Jobs:
     def describe_numerics(self, wildcards: Wildcards) -> str:
         """Job text of a cell that repeats its first steps, by which its numbers are compared."""
         return self.job_text(NUMERICS, self.cell_settings(wildcards, BASELINE))
+
+    def describe_remedies(self, wildcards: Wildcards) -> str:
+        """Job text of a training whose memory with other settings is predicted."""
+        return self.job_text(REMEDIES, self.cell_settings(wildcards, BASELINE, "train"))
 
     def describe_turns(self, wildcards: Wildcards) -> str:
         """Job text of a cell whose sides of a comparison run in turn."""

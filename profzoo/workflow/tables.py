@@ -83,6 +83,8 @@ def _refuse(wildcards: Wildcards, setting: str, needed: str) -> None:
 
 # Tables of cells on several GPUs under torch.profiler.
 COLLECTIVES = ("collectives", "skew")
+# Sidecar of a run whose rule leaves a table of memory too.
+TIMED = ".time.csv.json"
 NCU_COUNTS = {NCU, f"{NCU}_sidecar", COUNTED}
 
 
@@ -204,6 +206,16 @@ class Tables:
             return any(one.exists() for one in (path, *(path.with_name(name.format(phase=phase)) for name in traces)))
 
         return list(filter(is_there, files))
+
+    def memory_tables(self) -> list[str]:
+        """Tables of the memory of each cell's step, those with remedies where these were predicted."""
+        timed = (path.removesuffix(TIMED) for path in self.timing_sidecars() if path.endswith(TIMED))
+        found = []
+        for cell in timed:
+            known = self.selection.path(remedies := f"{cell}.memory-remedies.csv").exists()
+            found.append(remedies if known else f"{cell}.memory.csv")
+        measured = (path for path in found if Path(path).name.partition(".")[0] != IMPORTED)
+        return self.selection.makeable(filter(self._can_be_made, measured))
 
     def rank_tables(self) -> list[str]:
         """Table of the processes of cells on several GPUs, if such cells are chosen and traced."""

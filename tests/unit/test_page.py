@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from profzoo import formatting
+from profzoo.harness.step import peak_memory
 from profzoo.io.scripts import write_csv
 from profzoo.kernels import short_names
 from profzoo.report import cell_section, overview, packed_blocks, page, value_formats
@@ -206,6 +207,36 @@ def test_sentences_are_read_of_each_table_once(tmp_path: Path) -> None:
     assert list(page.read_sentences([])) == list(page.COLUMNS)
 
 
+def test_what_holds_memory_is_told_with_what_would_lower_it(tmp_path: Path, plain: Seen) -> None:
+    none = dict.fromkeys(peak_memory.COLUMNS, 0) | {"module": "", "remedy": "", "unused_bytes": ""}
+    rows = [
+        {
+            **none,
+            "range": "step",
+            "peak_bytes": 5e6,
+            "weights_bytes": 1e6,
+            "activations_bytes": 4e6,
+            "unused_bytes": 2e6,
+        },
+        {**none, "range": "forward", "peak_bytes": 3e6, "activations_bytes": 3e6},
+        {**none, "range": "backward", "peak_bytes": 5e6, "activations_bytes": 5e6},
+        {**none, "range": "step", "module": "up.0", "peak_bytes": 4e6, "activations_bytes": 4e6},
+        {**none, "range": "step", "module": "out", "peak_bytes": 1e6, "weights_bytes": 1e6},
+        {**none, "range": "forward", "remedy": "checkpoint", "peak_bytes": 2e6, "activations_bytes": 2e6},
+    ]
+    path = tmp_path / "unet" / "train.memory-remedies.csv"
+    path.parent.mkdir()
+    peak_memory.write_rows([row | {"order": order} for order, row in enumerate(rows)], path)
+    text = Seen(rendered(tmp_path, ["f"], **cell_section.read_tables([str(path)]))).text
+    assert "At most 5 MB in backward: activations 4 MB, weights 1 MB. The allocator holds 2 MB more" in text
+    assert "up.04 MB80%activations 4 MB" in text and "checkpoint2 MB60%forward" in text
+    # Fewer columns are those of an earlier version.
+    shorter = pd.read_csv(path).drop(columns=["module", "remedy", "unused_bytes"]).head(3)
+    shorter.to_csv(path, index=False)
+    for page_text in (plain.text, Seen(rendered(tmp_path, ["f"], **cell_section.read_tables([str(path)]))).text):
+        assert "Memory at the step's peak" not in page_text
+
+
 def test_processes_that_come_late_are_told_with_their_operations(tmp_path: Path, plain: Seen) -> None:
     late = {"host": "n", "clock": "host", "clock_error_ns": "", "operations": 2, "step": 0}
     skew = [
@@ -218,7 +249,7 @@ def test_processes_that_come_late_are_told_with_their_operations(tmp_path: Path,
     sent |= {"algorithm_bytes_per_s": 1.34e11, "bus_bytes_per_s": 1.34e11, "probe_bus_bytes_per_s": 2.68e11}
     sent |= {"probe_share": 0.5, "link": "NV18"}
     tables = {"skew": skew, "collectives": [sent]}
-    for name, (ending, table) in cell_section.FILES.items():
+    for name, (ending, table) in ((name, cell_section.FILES[name]) for name in cell_section.PROCESS_FILES):
         (tmp_path / "unet").mkdir(exist_ok=True)
         write_csv(pd.DataFrame(tables[name])[list(table.columns)], tmp_path / "unet" / f"train.{ending}")
     read = cell_section.read_tables([str(path) for path in sorted((tmp_path / "unet").iterdir())])

@@ -12,7 +12,7 @@ from torch import nn
 from profzoo import run
 from profzoo.errors import DataError
 from profzoo.harness import interface, ranges
-from profzoo.harness.step import peak_memory, step_loop, training_step
+from profzoo.harness.step import memory_remedies, peak_memory, step_loop, training_step
 from profzoo.harness.step.peak_memory import KnownAddresses
 from profzoo.io import csv_tables as reading
 from profzoo.tools.time import tables
@@ -42,20 +42,31 @@ def sample(shape, generator):
 WEIGHTS = 4 * (WIDE * HIDDEN + HIDDEN + HIDDEN * CLASSES + CLASSES)
 
 
+REMEDIES = {
+    "checkpoint": "checkpoint=true",
+    "bf16": "precision=bf16",
+    "fused": "optimizer=fused",
+    "batch1024": "batch=1024",
+}
+
+
 INPUTS, HIDDEN_BYTES = 4 * BATCH * WIDE + 8 * BATCH, 4 * BATCH * HIDDEN
 
 
 def held(folder: Path, monkeypatch: pytest.MonkeyPatch, phase: str, *words: str) -> pd.DataFrame:
-    """The rows of the known network, by range."""
+    """The rows of the known network, by range; of modules and remedies, by module and remedy."""
     (folder / "known.py").write_text(KNOWN)
     monkeypatch.syspath_prepend(str(folder))
     files = ["--memory", str(folder / "m.csv"), "--facts", str(folder / "f.json"), "--steps", str(folder / "s.csv")]
     assert run.main(["mine", phase, "module=known", "device=cpu", "warmup=1", "window=2", *files, *words]) == 0
-    return reading.read(folder / "m.csv", tables.MEMORY).set_index("range")
+    rows = reading.read(folder / "m.csv", tables.MEMORY)
+    names = rows["module"].where(rows["module"] != "", rows["remedy"])
+    return rows.set_index(names.where(names != "", rows["range"]))
 
 
 def test_a_training_step_holds_what_its_sizes_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = held(tmp_path, monkeypatch, "train")
+    modules, rows = rows[rows["module"] != ""], rows[rows["module"] == ""]
     assert list(rows.index) == ["step", "transfer", "forward", "loss", "backward", "optimizer"]
     assert (rows["weights_bytes"] == WEIGHTS).all() and (rows["inputs_bytes"] == INPUTS).all()
     # Adam's two averages, and a count of four bytes for each of four parameters.
@@ -69,10 +80,56 @@ def test_a_training_step_holds_what_its_sizes_say(tmp_path: Path, monkeypatch: p
     assert rows.loc["step", ["begin_bytes", "end_bytes"]].tolist() == [before, before]
     assert rows.loc["step", "peak_bytes"] == rows["peak_bytes"].max()
     assert json.loads((tmp_path / "f.json").read_text())["memory"]["wall_ns"] > 0
+    # Each layer has what is its own at the peak, which is within the update.
+    assert set(modules.index) == {"0", "2", "(step)"}
+    for name, numbers in {"0": WIDE * HIDDEN + HIDDEN, "2": HIDDEN * CLASSES + CLASSES}.items():
+        own = modules.loc[name, ["weights_bytes", "gradients_bytes", "optimizer_bytes"]]
+        assert own.tolist() == [4 * numbers, 4 * numbers, 8 * numbers + 8]
+    assert modules["peak_bytes"].is_monotonic_decreasing
+
+
+def test_remedies_leave_what_arithmetic_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = held(tmp_path, monkeypatch, "train", "--remedies", "batch=2048")
+    # As ReLU's backward pass ends: its output and two gradients; of the last layer its outputs and its gradients.
+    kept = WEIGHTS + 4 * (HIDDEN + 1) * CLASSES
+    hidden, inputs, outputs = 32 * HIDDEN_BYTES, 32 * INPUTS, 2048 * 4 * CLASSES + 8
+    assert rows.loc["step", "peak_bytes"] == kept + 2 * WEIGHTS + 16 + 3 * hidden + inputs + outputs
+    assert set(rows.index[-5:]) == {"checkpoint", "bf16", "fused", "batch1024", "optimizer8bit"}
+    half = kept + 2 * WEIGHTS + 16 + (3 * hidden + inputs + outputs + 8) // 2
+    assert rows.loc["batch1024", "peak_bytes"] == half
+    # Two states of a byte per number and four per 256 numbers, but of four bytes for each bias.
+    states = 2 * (WIDE * HIDDEN + HIDDEN * CLASSES) * 260 // 256 + 8 * (HIDDEN + CLASSES)
+    assert rows.loc["optimizer8bit", "optimizer_bytes"] == states
+    for remedy, word in REMEDIES.items():
+        tried = held(tmp_path, monkeypatch, "train", *["batch=2048", word][-1 if "batch" in word else 0 :])
+        # A checkpoint keeps the state of the generator of random numbers, which is 5 kB.
+        assert rows.loc[remedy, "peak_bytes"] == pytest.approx(tried.loc["step", "peak_bytes"], abs=11_000)
+
+
+def test_a_step_whose_update_holds_most_is_cured_by_a_fused_one() -> None:
+    one = zoo.cell("bert")
+    rows = stock(one, interface.load_functions(one["module"]), zoo.batch(one)).to_dict("records")
+    found = {row["remedy"]: row for row in memory_remedies.predict_remedies(one, CPU, rows)}
+    fused = stock({**one, "optimizer": "fused"}, interface.load_functions(one["module"]), zoo.batch(one))
+    assert found["fused"]["peak_bytes"] == fused["peak_bytes"][0] < 0.9 * rows[0]["peak_bytes"]
+    assert (found["fused"]["range"], found["checkpoint"]["range"]) == ("backward", "optimizer")
+
+
+def test_what_cannot_be_predicted_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    one = zoo.cell("lstm", batch=1)
+    rows = stock(one, interface.load_functions(one["module"]), zoo.batch(one)).to_dict("records")
+    assert [row["remedy"] for row in memory_remedies.predict_remedies(one, CPU, rows)] == [
+        "bf16",
+        "fused",
+        "optimizer8bit",
+    ]
+    assert "the memory of checkpoint was not predicted: ConfigError" in capsys.readouterr().err
+    assert memory_remedies.predict_remedies({**one, "compile": True}, CPU, rows) == []
 
 
 def test_inference_holds_no_gradients_and_no_optimizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = held(tmp_path, monkeypatch, "inference")
+    rows = rows[rows["module"] == ""]
     assert list(rows.index) == ["step", "transfer", "forward"]
     assert not rows[["optimizer_bytes", "gradients_bytes"]].any(axis=None)
     assert rows.loc["step", "activations_bytes"] == 2 * HIDDEN_BYTES
@@ -119,6 +176,9 @@ def test_networks_that_train_in_turn_have_their_gradients_each() -> None:
     )  # fmt: skip
     one = cell(compile=False, cudnn_benchmark=False, deterministic=False, ema=0.5)
     rows = stock(one, model, torch.ones(3, 4))
+    others = rows[rows["module"].str.startswith("(others)")]
+    assert set(others["weights_bytes"]) == {4 * 40}
+    rows = rows[rows["module"] == ""]
     assert rows["range"].tolist()[2:] == ["forward", "loss", "backward", "optimizer"] * 2
     # The averages of the network's weights.
     assert set(rows["optimizer_bytes"]) == {4 * 20}
@@ -139,7 +199,9 @@ def test_a_table_whose_parts_do_not_add_up_is_refused(tmp_path: Path) -> None:
     peak_memory.write_rows([row], tmp_path / "m.csv")
     with pytest.raises(DataError, match="row 1: what is held adds up to another peak"):
         reading.read(tmp_path / "m.csv", tables.MEMORY)
-    assert tables.HELD == peak_memory.HELD and set(tables.MEMORY.columns) == set(peak_memory.COLUMNS)
+    assert tuple(tables.HELD) == peak_memory.HELD and {*tables.MEMORY.columns, *tables.MEMORY.optional} == set(
+        peak_memory.COLUMNS
+    )
 
 
 def span(name: str, at: float, long: float, category: str = "cpu_op") -> dict[str, Any]:
@@ -163,12 +225,13 @@ STEP = [
 ]  # fmt: skip
 
 
-BEFORE = {"weights": 1000, "other": 600}
+BEFORE = {("weights", "a"): 1000, peak_memory.EARLIER: 600}
 
 
 def test_what_a_step_holds_is_followed_block_by_block() -> None:
-    known = [KnownAddresses("gradients", "backward", 0, {3, 2})]
-    found = {row["range"]: row for row in peak_memory.memory_rows(STEP, 0, BEFORE, known)}
+    known = [KnownAddresses("gradients", "backward", 0, {3: "a", 2: "b"})]
+    rows = peak_memory.memory_rows(STEP, 0, BEFORE, known)
+    found = {row["range"]: row for row in rows if not row["module"]}
     assert [row["order"] for row in found.values()] == [0, 1, 2, 3]
     assert list(found) == ["step", "forward", "backward", "optimizer"]
     sizes = {name: [row[f"{part}_bytes"] for part in ("begin", "peak", "end")] for name, row in found.items()}
@@ -203,8 +266,40 @@ def test_sizes_are_of_storages_each_once() -> None:
     network(torch.ones(2, 4)).sum().backward()
     optimizer.step()
     # Weight, bias and two running values of four numbers, and a count of eight bytes; momentum of the first two.
-    before = peak_memory._before([network], [optimizer], {"x": torch.zeros(5)}, CPU)
-    assert before == {"weights": 4 * 16 + 8, "optimizer": 2 * 16, "inputs": 20}
+    weights = peak_memory._weights([nn.Sequential(network)])
+    before = peak_memory._before(weights, [optimizer], {"x": torch.zeros(5)}, CPU, {})
+    assert before == {("weights", "0"): 4 * 16 + 8, ("optimizer", "0"): 2 * 16, ("inputs", "(step)"): 20}
+
+
+def node(name: str, at: float, long: float, sequence: int, thread: int = 1) -> dict[str, Any]:
+    """An operator of the forward pass that a node of autograd was made by, or that node, in another thread."""
+    found = span(name, at, long)
+    return found | {"tid": thread, "args": {"Sequence number": sequence, "Fwd thread id": thread - 1}}
+
+
+def test_a_block_belongs_to_the_module_whose_forward_pass_or_gradient_allocated_it() -> None:
+    """Layer b is within a; gradients are in a thread of their own, in which b's forward pass runs once more."""
+    b = "profzoo:module:a.b:Linear"
+    events = [
+        user("step", 0, 99), user("backward", 50, 40), span("profzoo:module:a:Block", 1, 9), move(2, 1, 1),
+        span(b, 3, 4), node("aten::mm", 4, 1, 7), move(4.5, 2, 2), move(8, 3, 4), move(20, 4, 8),
+        node("MmBackward0", 60, 5, 7, thread=2), {**move(61, 5, 16), "tid": 2}, {**move(70, 6, 32), "tid": 2},
+        node("CheckpointBackward", 80, 9, 99, thread=2), {**span(b, 81, 4), "tid": 2}, {**move(82, 7, 64), "tid": 2},
+        {**move(83, 8, 128), "tid": 2},
+    ]  # fmt: skip
+    known = [KnownAddresses("gradients", "backward", 0, {8: "c"})]
+    found = peak_memory.memory_rows(events, 0, {("weights", "c"): 1000, ("other", "(step)"): 7}, known)
+    assert [(row["module"], row["peak_bytes"]) for row in found if row["module"]] == [
+        ("c", 1128), ("a.b", 2 + 16 + 64), ("(step)", 7 + 8 + 32), ("a", 1 + 4),
+    ]  # fmt: skip
+    assert found[0]["peak_bytes"] == 1262 and {row["order"] for row in found} == set(range(6))
+
+
+def test_what_the_allocator_holds_for_nobody_is_told_at_the_peak() -> None:
+    moves = [move(1, 1, 10), move(2, 2, 20), move(3, 2, -20)]
+    for one, reserved, allocated in zip(moves, (32, 64, 64), (10, 30, 10), strict=True):
+        one["args"] |= {"Total Reserved": reserved, "Total Allocated": allocated}
+    assert [row.get("unused") for row in held_by([user("step", 0, 9), user("loss", 2.5, 9), *moves])] == [34, 34]
 
 
 def user(name: str, at: float, long: float) -> dict[str, Any]:
@@ -212,10 +307,13 @@ def user(name: str, at: float, long: float) -> dict[str, Any]:
 
 
 def held_by(
-    events: list[dict], known: list[KnownAddresses] | None = None, before: dict[str, int] | None = None
+    events: list[dict], known: list[KnownAddresses] | None = None, before: dict[tuple[str, str], int] | None = None
 ) -> list[dict]:
+    """Rows of ranges, without what is 0 or empty."""
     found = peak_memory.memory_rows(events, 0, before or {}, known or [])
-    return [{key.removesuffix("_bytes"): value for key, value in row.items() if value} for row in found]
+    return [
+        {key.removesuffix("_bytes"): value for key, value in row.items() if value} for row in found if not row["module"]
+    ]
 
 
 def test_bounds_of_ranges_and_operators_belong_to_them() -> None:
@@ -241,9 +339,9 @@ def test_of_what_is_known_counts_who_is_there_at_that_moment() -> None:
         (2, 5.5, 0, "gradients"), (2, 15, 1, "activations"), (2, 16, 1, "gradients"),
     ):  # fmt: skip
         moves = [move(begin, 1, 4), *([move(end, 1, -4)] if end else [])]
-        row, *_ = held_by([*events, *moves], [KnownAddresses("gradients", "backward", number, {1})])
+        row, *_ = held_by([*events, *moves], [KnownAddresses("gradients", "backward", number, {1: "a"})])
         assert row[kind] == 4 == row["peak"]
-    row, *_ = held_by([*events, move(2, 2, 4)], [KnownAddresses("gradients", "backward", 0, {1})])
+    row, *_ = held_by([*events, move(2, 2, 4)], [KnownAddresses("gradients", "backward", 0, {1: "a"})])
     assert row["activations"] == 4
 
 
@@ -251,7 +349,7 @@ def test_ranges_that_begin_together_are_told_the_longer_first_and_the_first_peak
     events = [user("data", 0, 5), user("step", 0, 20), user("later", 30, 1)]
     events += [span("profzoo:other", 0, 9, "gpu_user_annotation")]
     events += [move(1, 1, 4), move(2, 1, -4), move(3, 2, 4), move(4, 9, -3)]
-    found = held_by(events, [KnownAddresses("inputs", "data", 0, {2})], {"other": 10})
+    found = held_by(events, [KnownAddresses("inputs", "data", 0, {2: "a"})], {peak_memory.EARLIER: 10})
     # 14 with either block; at the first, of activations, though inputs come up to it.
     assert [(row["range"], row.get("order", 0)) for row in found] == [("step", 0), ("data", 1), ("later", 2)]
     assert found[0] == {"range": "step", "begin": 10, "peak": 14, "end": 11, "other": 10, "activations": 4}
@@ -271,7 +369,7 @@ def test_of_operators_within_each_other_the_innermost_that_does_more_than_alloca
 
 
 def test_a_byte_is_a_block() -> None:
-    (row,) = held_by([user("step", 0, 9), move(5, 1, 1)], [KnownAddresses("inputs", "step", 0, {1})])
+    (row,) = held_by([user("step", 0, 9), move(5, 1, 1)], [KnownAddresses("inputs", "step", 0, {1: "a"})])
     assert row == {"range": "step", "peak": 1, "end": 1, "inputs": 1}
 
 

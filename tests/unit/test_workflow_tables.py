@@ -1,5 +1,6 @@
 """profzoo.workflow: the files that tables, figures and pages take, per configuration."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,16 @@ def test_a_cell_has_first_plans_where_a_trace_precedes_counters() -> None:
     assert not any(
         tables(run).first_plans() for run in (select(), select(tool=["nsys"]), select(tool=["ncu"], **counted))
     )
+
+
+def test_memory_is_told_of_cells_that_are_timed_with_remedies_where_they_are_known(tmp_path: Path) -> None:
+    run = select()
+    assert shown(tables(run).memory_tables()) == [f"{TRAIN}.memory.csv", f"{INFERENCE}.memory.csv"]
+    assert tables(select(torch={"baseline": 5}, tool=["torch"])).memory_tables() == []
+    known = dataclasses.replace(run, results=str(tmp_path))
+    (tmp_path / "lstm").mkdir()
+    (tmp_path / "lstm" / "train.memory-remedies.csv").touch()
+    assert shown(tables(known).memory_tables()) == [f"{TRAIN}.memory-remedies.csv", f"{INFERENCE}.memory.csv"]
 
 
 def test_processes_are_compared_of_trainings_on_several_gpus() -> None:

@@ -110,6 +110,31 @@ rule repeat_steps:
         COLLECT
 
 
+rule predict_memory:
+    """Measure the memory of a training step again, and predict it with settings that may need less."""
+    input:
+        sources,
+    output:
+        memory="<results>/{model}/train.memory-remedies.csv",
+        sidecar="<results>/{model}/train.memory-remedies.csv.json",
+    log:
+        "<logs>/{model}/train.memory-remedies.log",
+    benchmark:
+        "<benchmarks>/{model}/train.memory-remedies.tsv"
+    wildcard_constraints:
+        **patterns.MEASURED,
+    retries: 0
+    threads: cores("train")
+    resources:
+        **on_gpus("train"),
+    params:
+        job=JOBS.describe_remedies,
+        more=[],
+        made=name_outputs,
+    shell:
+        COLLECT
+
+
 rule time_in_turn:
     """Time a cell without a profiler on all sides of a comparison, in processes that take turns."""
     input:

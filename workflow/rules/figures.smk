@@ -84,7 +84,7 @@ rule write_report:
         repetition="<results>/tables/repetition.csv",
         steps="<results>/tables/steps.csv",
         ranks=TABLES.rank_tables(),
-        operations=TABLES.collective_tables(),
+        of_cells=TABLES.collective_tables() + TABLES.memory_tables(),
         sidecars=TABLES.timing_sidecars(),
         figures=PAGES.figure_files(),
         columns=TABLES.selection.makeable(["<results>/tables/columns.csv"]),

@@ -16,6 +16,6 @@ with begin_script(snakemake) as job:
         "perfetto": job.params["perfetto"],
         "timelines": as_list(given.get("timelines", [])),
         "lines": [path for path, _ in job.params.lines],
-        "operations": as_list(given.get("operations", [])),
+        "of_cells": as_list(given.get("of_cells", [])),
     }
     page.main(tables, ranks, sidecars, figures, more, job.output[0], job.folder)

@@ -1,6 +1,7 @@
 """Measures a resolved cell: runs its steps under a recorder and collects the facts for its sidecar."""
 
 import argparse
+import functools
 import importlib
 import json
 import platform
@@ -235,6 +236,12 @@ def _stock(
 
     found: list[dict[str, Any]] = inspection.attempt("memory was not taken stock of", look, [])
     peak = torch.cuda.max_memory_allocated(device) if cuda else None
+    if options.remedies:
+        # Only now, since it imports what few need.
+        from profzoo.harness.step import memory_remedies
+
+        expected = functools.partial(memory_remedies.predict_remedies, cell, device, found)
+        found += inspection.attempt("memory with other settings was not predicted", expected, [])
     if not rank:
         peak_memory.write_rows(found, options.memory)
     return {"wall_ns": time.perf_counter_ns() - began, "allocator_peak_bytes": peak}

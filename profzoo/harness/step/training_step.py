@@ -194,12 +194,14 @@ def _in_place(module: nn.Module) -> bool:
 
 def _in_runs(parts: Sequence[nn.Sequential], inputs: Any) -> Any:
     for part in parts:
-        inputs = checkpoint(part, inputs, use_reentrant=False)
+        inputs = _again(part, inputs)
     return inputs
 
 
 def _again(function: Any, *inputs: Any, **named: Any) -> Any:
-    return checkpoint(function, *inputs, use_reentrant=False, **named)
+    # Fake tensors draw nothing, so that the state of the generator need not come again.
+    draws = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is None
+    return checkpoint(function, *inputs, use_reentrant=False, preserve_rng_state=draws, **named)
 
 
 # Around products in 8 bits, everything else is computed as with bf16.

@@ -14,4 +14,4 @@ def exported_files(own: "TimeSettings") -> Sequence[str]:
 
 def name_parts(own: "TimeSettings") -> Sequence[str]:
     """Names between dots."""
-    return ["time", "memory", "numerics"]
+    return ["time", "memory", "memory-remedies", "numerics"]

@@ -60,44 +60,58 @@ TABLE = Table(
     holds=_in_order,
 )  # fmt: skip
 # What memory is held for, as harness/step/peak_memory.py tells it apart.
-HELD = ("weights", "optimizer", "gradients", "inputs", "activations", "workspace", "other")
+HELD = {
+    "weights": "parameters and buffers",
+    "optimizer": "states of the optimizer and averages of weights (`ema`)",
+    "gradients": "gradients of parameters",
+    "inputs": "the batch's tensors",
+    "activations": "activations that the backward pass needs",
+    "workspace": "temporary buffers of operators",
+    "other": "other tensors",
+}
 
 
 def _adds_up(table: pd.DataFrame) -> str | None:
     if list(table["order"]) != list(range(len(table))):
         return f"ranges are not those from 0 to {len(table) - 1}: rows are missing"
-    off = table[[f"{held}_bytes" for held in HELD]].sum(axis=1) != table["peak_bytes"]
-    return f"row {int(off.argmax()) + 1}: what is held adds up to another peak" if off.any() else None
+    parts = [f"{held}_bytes" for held in HELD]
+    off = table[parts].sum(axis=1) != table["peak_bytes"]
+    if off.any():
+        return f"row {int(off.argmax()) + 1}: what is held adds up to another peak"
+    modules = table[table["module"] != ""] if "module" in table else table[:0]
+    wrong = len(modules) and (modules[parts].sum() != table[parts].iloc[0]).any()
+    return "what modules hold adds up to another peak than the step's" if wrong else None
 
 
-# A row a range of a step, in their order; what is held is of the moment of the range's peak.
+# A row a range of a step, in their order, and then one for each module's part of the whole step; what is held is of the
+# moment of the range's peak.
 MEMORY = Table(
     columns={
-        "order": Column(COUNT, "Place of the range in the step, counted from 0.", tool="time"),
+        "order": Column(COUNT, "Place of the row, counted from 0.", tool="time"),
         "range": Column(TEXT, "Part of the step.", tool="time"),
         "begin_bytes": Column(COUNT, "Allocated memory when the range begins.", "byte", "time"),
-        "peak_bytes": Column(COUNT, "Most allocated memory within the range.", "byte", "time"),
+        "peak_bytes": Column(
+            COUNT, "Most allocated memory within the range; of a module, its part at the peak of the step.",
+            "byte", "time"),
         "end_bytes": Column(COUNT, "Allocated memory when the range ends.", "byte", "time"),
-        "weights_bytes": Column(WHOLE, "Part of `peak_bytes` that parameters and buffers take.", "byte", "time"),
-        "optimizer_bytes": Column(
-            WHOLE,
-            "Part of `peak_bytes` that states of the optimizer and averages of weights (`ema`) take.",
-            "byte",
-            "time",
-        ),
-        "gradients_bytes": Column(WHOLE, "Part of `peak_bytes` that gradients of parameters take.", "byte", "time"),
-        "inputs_bytes": Column(WHOLE, "Part of `peak_bytes` that the batch's tensors take.", "byte", "time"),
-        "activations_bytes": Column(
-            WHOLE, "Part of `peak_bytes` that activations that the backward pass needs take.", "byte", "time"
-        ),
-        "workspace_bytes": Column(
-            WHOLE, "Part of `peak_bytes` that temporary buffers of operators take.", "byte", "time"
-        ),
-        "other_bytes": Column(WHOLE, "Part of `peak_bytes` that other tensors take.", "byte", "time"),
+        **{f"{held}_bytes": Column(WHOLE, f"Part of `peak_bytes` that {what} take.", "byte", "time")
+           for held, what in HELD.items()},
+    },
+    # Files of earlier versions have none of these.
+    optional={
+        "module": Column(
+            TEXT, "Module whose part of the memory the row tells, `(step)` for what belongs to none; empty for all "
+            "modules together.", tool="time"),
+        "remedy": Column(
+            TEXT, "Setting with which the row is expected: its peak is that of the whole step, which then falls in "
+            "`range`; empty for what was measured.", tool="time"),
+        "unused_bytes": Column(
+            COUNT.or_missing, "Memory that the allocator had reserved at the peak and no tensor used; empty on a CPU.",
+            "byte", "time"),
     },
     key=["order"],
     holds=_adds_up,
-)
+)  # fmt: skip
 # Of several processes, one after the other; side: of which of what is compared, empty where nothing is.
 REPEATED = replace(
     TABLE,
