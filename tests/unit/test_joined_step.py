@@ -216,7 +216,9 @@ def test_ranges_of_torch_have_times_of_nsys(recording: Callable, tmp_path: Path,
     known = pd.DataFrame({"range": ["(step)", "a", "a > b"], "parent": ["", "", "a"], "calls": 2.0, "cpu_ns": 10.0})
     own = np.select([by_torch["order"] < 100, by_torch["order"] < 300], ["a > b", "a"], "")
     files = OfTorch(*(str(tmp_path / name) for name in ("launches.csv", "ranges.csv", "s.json")))
-    full = by_torch.assign(stream=7, smem_bytes=pd.NA, start_ns=0, range="forward", call=pd.NA, sequence=pd.NA)
+    full = by_torch.assign(
+        stream=7, smem_bytes=pd.NA, start_ns=0, queued_ns=0, range="forward", call=pd.NA, sequence=pd.NA
+    )
     write_csv(full[[*torch_owners.COLUMNS]].assign(user_range=own), files.launches)
     write_csv(known, files.ranges)
     write_json({"cell": {"window": 2}, "capture": "window"}, files.sidecar)

@@ -237,6 +237,9 @@ TABLE = Table(
         "smem_bytes": Column(COUNT.or_missing, "Shared memory of a block.", "byte", "torch"),
         "start_ns": Column(WHOLE, "When it began, on the clock of the trace.", "ns", "torch", GPU),
         "ns": Column(COUNT, "GPU time of the launch; on a CPU the operator's own host time.", "ns", "torch", GPU),
+        "queued_ns": Column(
+            WHOLE.or_missing, "From the launching call to the begin on the GPU: how far the host was ahead. Empty "
+            "where no call is known, and on a CPU.", "ns", "torch"),
         "range": Column(TEXT, "Part of the step (NVTX range) that was open at the launch.", tool="torch"),
         **shared("operator", "shapes", "caller", "module", "type", "direction"),
         "call": Column(
@@ -286,12 +289,12 @@ def tabulate_launches(trace: Trace) -> pd.DataFrame:
     """Return one row per launch, in the order of the launching calls.
 
     Columns (docs/reference/columns.md has all): `step`, from 0, empty outside all steps, and `order` in the step;
-    `kind` (kernel, memcpy or memset); `name`, `stream` and launch configuration; `start_ns` and `ns` on the device;
-    `range`, the part of the step; `operator`, the innermost one, with `shapes` of its inputs; `caller`, the outermost
-    operator within the module or autograd node; `module`, its path, in the backward pass the path of the forward
-    operator's module, and `type`; `direction`; `call`, the number of the module's call in the step, from 0; `sequence`,
-    autograd's number, which forward and backward pass share; and NEEDED. An operator's first launch has its whole cost,
-    so that costs add up; the cost is empty if unknown.
+    `kind` (kernel, memcpy or memset); `name`, `stream` and launch configuration; `start_ns` and `ns` on the device,
+    `queued_ns` before; `range`, the part of the step; `operator`, the innermost one, with `shapes` of its inputs;
+    `caller`, the outermost operator within the module or autograd node; `module`, its path, in the backward pass the
+    path of the forward operator's module, and `type`; `direction`; `call`, the number of the module's call in the step,
+    from 0; `sequence`, autograd's number, which forward and backward pass share; and NEEDED. An operator's first launch
+    has its whole cost, so that costs add up; the cost is empty if unknown.
 
     A launch outside of modules has an owner in parentheses: the part of the step, in the backward pass the part of its
     forward operator; `(communication)`; `(graph)` for a replay without a known capture; `(step)`; `(outside)`.
@@ -318,6 +321,7 @@ def tabulate_launches(trace: Trace) -> pd.DataFrame:
         **{name: _known(launches[name]) for name in ("stream", *SIZES)},
         "start_ns": launches["start"],
         "ns": launches["ns"].astype(np.int64),
+        "queued_ns": pd.arrays.IntegerArray((launches["start"] - called).astype(np.int64), called < 0),
         **dict(zip(NEEDED, need.T, strict=True)),
     }
     return frame.assign(**columns)[[*COLUMNS, *(name for name in TABLE.optional if name in frame)]]
@@ -351,6 +355,7 @@ def tabulate_operators(trace: Trace) -> pd.DataFrame:
         **{name: _known(np.full(len(operators), -1)) for name in ("stream", *SIZES)},
         "start_ns": started,
         "ns": exclusive_ns(trace, nesting.parent)[operators],
+        "queued_ns": _known(np.full(len(operators), -1)),
         **dict(zip(NEEDED, _needed(trace, nesting)[operators].T, strict=True)),
     }
     return frame.assign(**columns)[[*COLUMNS, *(name for name in TABLE.optional if name in frame)]]
