@@ -189,13 +189,19 @@ def test_a_vocabulary_is_learnt_once_and_again_if_the_text_changes_or_the_file_i
 
 FAULTS: dict[str, tuple[str, dict[str, str], dict[str, Any], str]] = {
     "empty": ("gpt", {"a_txt": "\n\n"}, {}, "holds no line of text"),
-    "too few": ("gpt", {"a_txt": "one two three"}, {"vocabulary": 40}, r"the data set has 0 samples, 2 are needed"),
+    "too few": ("gpt", {"a_txt": "one two three"}, {"vocabulary": 40},
+                r"gpt: data\.root = '.*' has 0 samples, 2 are needed: add more, or lower samples, "),
     "small": ("gpt", {"a_txt": "\n".join(ZEN)}, {"vocabulary": 9},
               r"vocabulary = 9 has no room for the texts' characters: set vocabulary to \d\d or more"),
     "one class": ("lstm", {"a_txt": "one"}, {}, "the texts are of 1 classes, and the model tells 2 apart: name a folder"),
     "classes": ("lstm", {"a_txt": "one", "b_txt": "two", "c_txt": "six"}, {}, "set classes to 3"),
     "no pairs": ("gnmt", {"a_txt": "one\ntwo"}, {}, "'one' has 0 translations: give source and translation"),
     "one file": ("gnmt", {"a_en": "one"}, {"name": "en-de"}, r"a\.en has no a\.de beside it"),
+    "ending": ("gnmt", {"a_txt": "one\ttwo"}, {"name": "en-de"}, r"holds no file that ends in \.en: data\.name = en-de takes"),
+    "language": ("gnmt", {"a_en": "one"}, {"name": "en"}, "data.name = 'en' does not name two endings, such as en-de"),
+    "alone": ("gnmt", {"a_en": "one", "a_de": "eins"}, {"name": "en-de", "root": "a.en"},
+              r"'.*a\.en' is not a folder: data\.name = en-de takes"),
+    "file": ("gpt", {"a_txt": "one"}, {"vocabulary": 40, "kept": "a/a.txt"}, r"data\.vocabulary = '.*a\.txt' cannot be written"),
     "lines": ("gnmt", {"a_en": "one", "a_de": "eins\nzwei"}, {"name": "en-de"}, r"have 1 and 2 lines"),
     "images": ("mobilenetv2", {"a_txt": "one"}, {}, "mobilenetv2 takes no texts: set data.source to folder"),
 }  # fmt: skip
@@ -209,8 +215,8 @@ def test_texts_that_do_not_fit_are_named(tmp_path: Path, fault: str) -> None:
     given = {**({"vocabulary": 150} if name in ("gpt", "gnmt") else {}), **given}
     data = {
         "source": "text",
-        "root": str(folder),
-        "vocabulary": str(tmp_path / "kept"),
+        "root": str(folder / given.pop("root", "")),
+        "vocabulary": str(tmp_path / given.pop("kept", "kept")),
         "name": given.pop("name", None),
     }
     with pytest.raises(ConfigError, match=words) as told:

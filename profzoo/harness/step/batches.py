@@ -526,9 +526,11 @@ def _dataset(cell: "CellSettings", model: ModelFunctions) -> Dataset[Sample]:
 
 def _check_count(count: int, cell: "CellSettings") -> None:
     if count < cell["samples"]:
+        data = cell["data"]
+        place = f"root = {secret_values.mask_secrets(data['root'])!r}" if data["root"] else f"name = {data['name']}"
         raise ConfigError(
-            f"the data set has {count} samples, {cell['samples']} are needed: "
-            "lower samples, batch, warmup or window, or raise epochs"
+            f"{cell['model']}: data.{place} has {count} samples, {cell['samples']} are needed: "
+            "add more, or lower samples, batch, warmup or window, or raise epochs"
         )
 
 

@@ -102,6 +102,15 @@ def _read_file(path: Path) -> list[str]:
 
 def _read_aligned(place: Path, paths: Sequence[Path], languages: str) -> Iterator[Line]:
     source, _, target = languages.partition("-")
+    if not (source and target):
+        raise ConfigError(
+            f"data.name = {languages!r} does not name two endings, such as en-de: name those of your files"
+        )
+    if not any(path.suffix == f".{source}" for path in paths if path != place):
+        what = f"holds no file that ends in .{source}" if place.is_dir() else "is not a folder"
+        raise ConfigError(
+            f"data.root = {str(place)!r} {what}: data.name = {languages} takes a folder of .{source} and .{target}"
+        )
     for path in paths:
         if path.suffix == f".{source}":
             beside = path.with_suffix(f".{target}")
@@ -121,7 +130,8 @@ def learn_vocabulary(texts: Sequence[str], size: int, folder: Path) -> Any:
     folder: where it is kept, under the digest of what it was learnt from.
 
     Raises:
-        ConfigError: sentencepiece is missing, or texts have more characters than the vocabulary tokens.
+        ConfigError: sentencepiece is missing, texts have more characters than the vocabulary tokens, or the folder
+            cannot be written.
     """
     try:
         import sentencepiece
@@ -140,8 +150,13 @@ def learn_vocabulary(texts: Sequence[str], size: int, folder: Path) -> Any:
         except RuntimeError:  # It is damaged, and is learnt again.
             path.unlink(missing_ok=True)
     made = _train_vocabulary(sentencepiece, texts, size)
-    folder.mkdir(parents=True, exist_ok=True)
-    atomic_writes.write_synced(path, made)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        atomic_writes.write_synced(path, made)
+    except OSError as error:
+        raise ConfigError(
+            f"data.vocabulary = {str(folder)!r} cannot be written ({error.strerror}): name a folder of yours"
+        ) from error
     return sentencepiece.SentencePieceProcessor(model_proto=made)
 
 
