@@ -1,6 +1,9 @@
 """Settings of a cell as the harness takes them, a model's functions, and a model whose loss counts its steps."""
 
 import json
+import os
+import sys
+from importlib import util
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,14 @@ from profzoo import run
 from profzoo.harness import interface
 from profzoo.harness.observers import recorders
 
+# Where optional packages are that train in 8 bits, unless they are installed.
+if FOLDER := os.environ.get("PROFZOO_EIGHT_BIT"):
+    sys.path.append(FOLDER)
+needs_eight_bits = pytest.mark.skipif(
+    not all(map(util.find_spec, ("bitsandbytes", "torchao"))),
+    reason="no bitsandbytes or torchao: PROFZOO_EIGHT_BIT names no folder; tests/tools/install-package.sh eight-bit DIR "
+    "sets one up",
+)
 # The loss of step n, counted from 1, is n.
 COUNTING = """
 import torch

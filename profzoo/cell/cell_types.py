@@ -100,7 +100,7 @@ class CellSettings(TypedDict):
     # (profiles/kubernetes/nodes.yaml).
     nodes: int
     # Implementation of the optimizer.
-    optimizer: NotRequired[Literal["auto", "for_loop", "foreach", "fused"]]
+    optimizer: NotRequired[Literal["auto", "for_loop", "foreach", "fused", "8bit"]]
     # How several processes share the training.
     parallel: NotRequired[Literal["ddp", "fsdp", "tensor", "pipeline"]]
     # Whether worker processes stay from epoch to epoch, or start anew in each; needs `workers`.

@@ -146,7 +146,7 @@ class Config(TypedDict):
     # Nsight Systems.
     nsys: NsysSettings
     # Implementation of the optimizer.
-    optimizer: Literal["auto", "for_loop", "foreach", "fused"]
+    optimizer: Literal["auto", "for_loop", "foreach", "fused", "8bit"]
     # How several processes share the training.
     parallel: Literal["ddp", "fsdp", "tensor", "pipeline"]
     # Folders by name; all output is written to `results`.

@@ -137,6 +137,7 @@ def check_combination(cell: Mapping[str, Any]) -> None:
     """
     why = _against_eight_bits(cell) if cell["precision"] in EIGHT_BITS else None
     why = why or _against_updates(cell) or _against_loading(cell)
+    why = _against_eight_bit_states(cell) if cell["optimizer"] == "8bit" and not why else why
     why = _against_checkpoints(cell) if cell["checkpoint"] and not why else why
     why = _against_graph(cell) if cell["graph"] and not why else why
     why = _against_splitting(cell) if cell["parallel"] != "ddp" and not why else why
@@ -149,11 +150,27 @@ def _against_eight_bits(cell: Mapping[str, Any]) -> str | None:
     precision = cell["precision"]
     if cell.get("command"):
         return f"precision: {precision} replaces layers of a network, which cannot be done to a script: use bf16"
-    if cell["phase"] != "inference":
-        return (
-            f"precision: {precision} is for inference, as its layers have no backward pass: set phases to inference, "
-            "or train in bf16"
-        )
+    if cell["phase"] == "inference":
+        return None
+    if precision == "int8":
+        return "precision: int8 is for inference, as its layers have no backward pass: train in fp8 or bf16"
+    if cell["parallel"] == "tensor":
+        return "precision: fp8 and parallel: tensor cannot be combined: layers in fp8 take whole weights"
+    return None
+
+
+def _against_eight_bit_states(cell: Mapping[str, Any]) -> str | None:
+    """Why an optimizer cannot keep its states in 8 bits; None if it may be able to."""
+    if cell.get("command"):
+        return "optimizer: 8bit makes another optimizer, which cannot be done to a script: make it in the script"
+    if cell["phase"] == "inference":
+        return None
+    if cell["graph"]:
+        return "optimizer: 8bit and graph: true cannot be combined: the update waits for the GPU after each weight"
+    if cell["parallel"] != "ddp":
+        return f"optimizer: 8bit and parallel: {cell['parallel']} cannot be combined: the update takes whole weights"
+    if cell["channels_last"]:
+        return "optimizer: 8bit and channels_last: true cannot be combined: the update would lay weights out anew"
     return None
 
 

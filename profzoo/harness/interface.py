@@ -132,6 +132,21 @@ def load_functions(module: str) -> ModelFunctions:
     return ModelFunctions(**{name: getattr(source, name) for name in names if hasattr(source, name)})
 
 
+def import_extra(module: str, asked: str, extra: str | None = None) -> Any:
+    """Import a module of an optional package; extra: profzoo's name for the package, if it is another.
+
+    Raises:
+        ConfigError: the package is missing; asked: the setting that needs it.
+    """
+    package = module.partition(".")[0]
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ConfigError(
+            f"{asked} needs {package}, which is not installed: pip install 'profzoo[{extra or package}]'"
+        ) from error
+
+
 def needs_arguments(function: Callable[..., object]) -> bool:
     """Return whether a function cannot be called without arguments.
 

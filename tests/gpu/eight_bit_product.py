@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 ORDER = 4096
-WORKLOADS = {"trimmed": {"inference": {"batch": 4096}}}
+WORKLOADS = {"trimmed": {"train": {"batch": 4096}, "inference": {"batch": 4096}}}
 # Multiplications and additions.
 FLOPS = 2 * ORDER**3
 

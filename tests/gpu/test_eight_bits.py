@@ -18,6 +18,7 @@ from profzoo.tools.ncu import estimates
 from profzoo.tools.torch import export, owners, trace
 from tests.gpu import eight_bit_product
 from tests.gpu.running import run_snakemake
+from tests.harness_cells import needs_eight_bits
 from tests.numeric_runs import side
 
 CUDA = torch.device("cuda")
@@ -85,23 +86,68 @@ def test_sides_are_within_precision(precision: str) -> None:
     assert found.difference < eight_bit_layers.UNITS[precision]
 
 
-@pytest.mark.parametrize(("precision", "operator", "dtype"), [("fp8", "aten::_scaled_mm", "float8_e4m3fn"),
-                                                              ("int8", "aten::_int_mm", "int8")])  # fmt: skip
-def test_the_trace_has_the_product_with_its_operations(
-    precision: str, operator: str, dtype: str, tmp_path: Path
+@pytest.mark.parametrize(
+    ("precision", "phase", "operator", "dtypes", "products"),
+    [
+        ("fp8", "inference", "aten::_scaled_mm", {"float8_e4m3fn"}, 1),
+        ("int8", "inference", "aten::_int_mm", {"int8"}, 1),
+        # Outputs, and gradients of inputs and of weights.
+        pytest.param("fp8", "train", "aten::_scaled_mm", {"float8_e4m3fn", "float8_e5m2"}, 3, marks=needs_eight_bits),
+    ],
+)
+def test_the_trace_has_the_products_with_their_operations(
+    precision: str, phase: str, operator: str, dtypes: set[str], products: int, tmp_path: Path
 ) -> None:
     files = ["--operators", str(tmp_path / "o.csv"), "--trace", str(tmp_path / "t.json.gz")]
     words = ["module=tests.gpu.eight_bit_product", f"precision={precision}", "window=2"]
-    assert run.main(["eight", "inference", *words, *files]) == 0
+    assert run.main(["eight", phase, *words, *files]) == 0
     read = trace.read_trace(tmp_path / "t.json.gz")
     table = export.tabulate_dtypes(read, gpu=True)
     print(table.head(12).to_string())
-    (row,) = table[table["operator"] == operator].to_dict("records")
-    assert dtype in row["dtypes"] and row["device_ns"] > 0
+    rows = table[table["operator"] == operator]
+    assert all(rows["dtypes"].str.contains(one).any() for one in dtypes) and (rows["device_ns"] > 0).all()
     launches = owners.tabulate_launches(read)
     own = launches[(launches["operator"] == operator) & launches["step"].notna()]
     each = own.groupby("step")["needed_product_flop"].sum()
-    assert each.tolist() == [eight_bit_product.FLOPS] * len(each) and len(each)
+    assert each.tolist() == [products * eight_bit_product.FLOPS] * len(each) and len(each)
+    names = own.loc[own["needed_product_flop"] > 0, "name"]
+    print(names.value_counts().to_string())
+    # cuBLAS names formats of inputs by a letter where it does not write them out: t is bf16, s fp32 and h fp16.
+    assert precision != "fp8" or names.str.contains(r"e4m3|e5m2|nvjet_(?:sm\d+_)?[^tsh]").all()
+
+
+TRAINED = ["gpt", "train", "hidden=1024", "heads=16", "layers=4", "vocabulary=16000", "dropout=0", "window=17"]
+
+
+def train(folder: Path, *words: str) -> dict[str, Any]:
+    """Facts of a training in bf16, unless words say otherwise."""
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    facts = folder / "f.json"
+    assert run.main([*TRAINED, *words, "--facts", str(facts)]) == 0
+    found: dict[str, Any] = json.loads(facts.read_text())
+    print(words, {key: found.get(key) for key in ("loss", "peak_memory_bytes", "parameters", "eight_bit")})
+    return found
+
+
+@needs_eight_bits
+def test_training_in_eight_bits_learns_as_in_bf16(tmp_path: Path) -> None:
+    plain = train(tmp_path, "precision=bf16", "optimizer=fused")
+    less = train(tmp_path, "precision=bf16", "optimizer=8bit")
+    # Two states of 4 bytes for each weight become two of 1, and a scale for each 256.
+    saved = plain["peak_memory_bytes"] - less["peak_memory_bytes"]
+    assert saved == pytest.approx(plain["parameters"] * 2 * (3 - 4 / 256), rel=0.05)
+    rounded = [train(tmp_path, "precision=fp8", *words) for words in (["optimizer=8bit"], ["graph=true"])]
+    for found in (less, *rounded):
+        assert found["loss"] == pytest.approx(plain["loss"], rel=0.05)
+    for found in rounded:
+        assert found["eight_bit"]["layers"] == 16 and found["eight_bit"]["largest_error"] < 0.1
+
+
+@needs_eight_bits
+def test_training_in_fp8_is_compiled(tmp_path: Path) -> None:
+    plain, found = (train(tmp_path, "precision=fp8", "layers=1", *words) for words in ([], ["compile=true"]))
+    assert found["loss"] == pytest.approx(plain["loss"], rel=0.05)
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,7 @@
 """Linear layers that multiply in 8 bits: against exact products, what is refused, and what tables count of them."""
 
+import importlib
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,13 +16,15 @@ from profzoo.compare import numerics
 from profzoo.config import configuration
 from profzoo.errors import ConfigError
 from profzoo.harness.observers import first_steps
+from profzoo.harness.step import training_step
 from profzoo.harness.variants import eight_bit_layers
 from profzoo.harness.variants.eight_bit_layers import LARGEST, UNITS, EightBitLinear
 from profzoo.op_costs.operators import operator_cost
 from profzoo.statistics import rounding_errors
 from profzoo.tables import roofline
 from profzoo.tools.ncu import command, estimates
-from tests import slow
+from tests import slow, zoo
+from tests.harness_cells import needs_eight_bits
 from tests.numeric_runs import side
 
 CPU = torch.device("cpu")
@@ -34,8 +38,8 @@ def _fast_path() -> Iterator[None]:
     torch.backends.mha.set_fastpath_enabled(True)
 
 
-def cell(precision: str) -> Any:
-    return {"model": "net", "phase": "inference", "precision": precision}
+def cell(precision: str, phase: str = "inference") -> Any:
+    return {"model": "net", "phase": phase, "precision": precision}
 
 
 def network(**more: nn.Module) -> nn.Module:
@@ -108,6 +112,46 @@ def test_a_layer_under_two_names_stays_one_and_a_network_may_be_a_layer() -> Non
     assert isinstance(alone, EightBitLinear) and eight_bit_layers.describe_eight_bit_layers(nn.ReLU()) == {}
 
 
+@needs_eight_bits
+def test_layers_that_train_have_gradients_within_rounding() -> None:
+    linear, alone = nn.Linear(64, 32), nn.Linear(64, 32)
+    alone.load_state_dict(linear.state_dict())
+    made = eight_bit_layers.convert_linear_layers(alone, cell("fp8", "train"), CPU)
+    assert made.weight is alone.weight and made.bias is alone.bias
+    facts = eight_bit_layers.describe_eight_bit_layers(made)["eight_bit"]
+    assert (facts["format"], facts["scales"], facts["layers"], facts["other_linear_layers"]) == ("fp8", "tensor", 1, 0)
+    assert 0 < facts["largest_error"] < 2 * UNITS["fp8"]
+    # Of 37 rows, gradients of weights are sums that no product in fp8 takes as they are.
+    inputs, gradient = torch.randn(37, 64), torch.randn(37, 32)
+    found, right = [], []
+    for layer, kept in ((made, found), (linear, right)):
+        given = inputs.clone().requires_grad_()
+        outputs = layer(given)
+        outputs.backward(gradient)
+        kept += [outputs.detach(), given.grad, layer.weight.grad, layer.bias.grad]
+    for one, other in zip(found, right, strict=True):
+        assert (one - other).norm() / other.norm() < 2 * UNITS["fp8"]
+    assert not torch.equal(found[0], right[0]) and torch.allclose(found[3], right[3])
+
+
+@needs_eight_bits
+@pytest.mark.parametrize("more", [{}, {"optimizer": "8bit", "clip": 1.0, "ema": 0.9, "checkpoint": True}])
+def test_a_network_trains_in_fp8_as_in_bf16(more: dict[str, Any]) -> None:
+    # Products of this size take longer in several threads.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    losses: dict[str, list[float]] = {}
+    for precision, given in (("bf16", {}), ("fp8", more)):
+        tiny = zoo.cell("gpt", precision=precision, hidden=64, layers=2, **given)
+        trainer, batch = zoo.trainer(tiny, zoo.network(tiny)), zoo.batch(tiny)
+        torch.manual_seed(1)
+        steps = (training_step.run_training_step(trainer, batch).detach() for _ in range(20))
+        losses[precision] = [float(loss) for loss in steps]
+    torch.set_num_threads(threads)
+    assert losses["fp8"] == pytest.approx(losses["bf16"], rel=0.05) and losses["fp8"] != losses["bf16"]
+    assert losses["fp8"][-1] < 0.9 * losses["fp8"][0]
+
+
 def test_what_cannot_be_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"^net inference: precision = 'fp8' is for linear layers .* use bf16$"):
         eight_bit_layers.convert_linear_layers(nn.Conv2d(3, 4, 1), cell("fp8"), CPU)
@@ -118,8 +162,12 @@ def test_what_cannot_be_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) 
     )
     with pytest.raises(ConfigError, match=why):
         eight_bit_layers.convert_linear_layers(network(), cell("fp8"), torch.device("cuda"))
+    monkeypatch.setitem(sys.modules, "torchao.float8", None)
+    with pytest.raises(
+        ConfigError, match=r"^net train: precision = 'fp8' in training needs torchao, .*profzoo\[torchao\]"
+    ):
+        eight_bit_layers.convert_linear_layers(network(), cell("fp8", "train"), CPU)
     for given, line in (
-        ({"models": "bert@fp8"}, "bert train: precision: fp8 is for inference"),
         ({"models": "bert@int8"}, "bert train: precision: int8 is for inference"),
         ({"settings": {"mine": {"command": "python x.py", "precision": "fp8"}}, "models": "mine"}, "cannot be done to"),
     ):
@@ -144,6 +192,22 @@ def test_a_wrong_product_is_noticed_before_it_is_measured(
     said = r"a product of 64 x 128 is off by .*%, of at most .*% by rounding|on this device"
     with pytest.raises(ConfigError, match=said):
         eight_bit_layers.convert_linear_layers(network(), cell(precision), CPU)
+
+
+@needs_eight_bits
+def test_a_wrong_gradient_is_noticed_before_it_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = importlib.import_module("torchao.float8.float8_linear").matmul_with_hp_or_float8_args
+    right = library.backward
+
+    def wrong(context: Any, gradient: Tensor) -> Any:
+        """Forget the last sixteenth of the sum."""
+        return right(context, gradient * (torch.arange(len(gradient)) < len(gradient) * 15 // 16)[:, None])
+
+    monkeypatch.setattr(library, "backward", staticmethod(wrong))
+    with pytest.raises(
+        ConfigError, match=r"'fp8': a product of 64 x 128 is off by 2\d\.\d% on this device, of at most"
+    ):
+        eight_bit_layers.convert_linear_layers(network(), cell("fp8", "train"), CPU)
 
 
 @pytest.mark.parametrize("precision", slow.first(["int8", "fp8"]))

@@ -35,6 +35,10 @@ NAMES = {
         "triton_tem_fused_flex_attention_0", "void ck_tile::kentry<256, 2, ck_tile::FmhaFwdKernel<ck_tile::Problem<float>>>",
         "bwd_kernel_dk_dv", "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_4x1x1_kernel0_0",
     ],
+    "optimizer": [
+        "void kOptimizerStatic8bit2StateBlockwise<float, 0, 256, 1>(float*, float*)",
+        "void kPreconditionOptimizer32bit2State<float, 0, 4096, 8>(float*, float*)",
+    ],
     "softmax": ["triton_per_fused__softmax_2"],
     "normalisation": ["void ck_tile::kentry<1, ck_tile::Rmsnorm2dFwd<ck_tile::Rmsnorm2dFwdPipelineOnePass<float>>>"],
     "convolution": [

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import sys
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +14,10 @@ from torch import nn
 
 from profzoo import run
 from profzoo.errors import ConfigError
-from profzoo.harness import distributed, interface
+from profzoo.harness import distributed, inspection, interface
 from profzoo.harness.step import step_loop, training_step
 from tests import slow
-from tests.harness_cells import cell, functions
+from tests.harness_cells import cell, functions, needs_eight_bits
 
 CPU = torch.device("cpu")
 
@@ -57,6 +58,58 @@ def test_optimizers_are_made_by_the_implementation_asked_for(
     assert type(found) is kind and (found is before) == (asked == "auto" and not graph)
     (group,) = found.param_groups
     assert {name: group[name] for name in held} == held and group["lr"] == 0.25 and len(group["params"]) == 2
+
+
+def held_bytes(optimizer: torch.optim.Optimizer) -> int:
+    """Bytes of an optimizer's states, each once."""
+    storages = {one.untyped_storage().data_ptr(): one.nbytes for one in inspection.find_tensors(optimizer.state)}
+    return sum(storages.values())
+
+
+@needs_eight_bits
+@pytest.mark.parametrize(
+    ("kind", "given"), [(torch.optim.Adam, {}), (torch.optim.AdamW, {"weight_decay": 0.1, "betas": (0.8, 0.99)})]
+)
+def test_states_in_eight_bits_take_a_quarter_and_train_alike(kind: Any, given: dict[str, Any]) -> None:
+    inputs, target = torch.rand(8, 64), torch.rand(8, 64)
+    losses, weights, sizes = {}, {}, {}
+    for asked in ("auto", "8bit"):
+        torch.manual_seed(0)
+        network = nn.Sequential(nn.Linear(64, 256), nn.Tanh(), nn.Linear(256, 64))
+        model = functions(
+            optimizer=lambda weights: kind([{"params": list(weights), "lr": 3e-3}], **given),
+            loss=nn.functional.mse_loss,
+        )
+        trainer = training_step.Trainer(cell(optimizer=asked), model, network, CPU, step_loop.Ranges())
+        losses[asked] = [training_step.run_training_step(trainer, (inputs, target)).item() for _ in range(20)]
+        weights[asked], sizes[asked] = network[0].weight.detach(), held_bytes(*trainer.optimizers)
+        assert type(*trainer.optimizers).__name__ == kind.__name__ + {"auto": "", "8bit": "8bit"}[asked]
+        assert "kernels" not in sys.modules
+    assert losses["8bit"] == pytest.approx(losses["auto"], rel=0.05) and losses["8bit"][-1] < 0.1 * losses["8bit"][0]
+    assert not torch.equal(weights["8bit"], weights["auto"])
+    # Biases stay in fp32, and each 256 numbers have a scale.
+    assert 0.25 < sizes["8bit"] / sizes["auto"] < 0.29
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda weights: torch.optim.SGD(weights, lr=1.0), "SGD of m has no form in 8 bits, as Adam and AdamW have"),
+        (
+            lambda weights: torch.optim.AdamW(weights, amsgrad=True),
+            "AdamW of m has amsgrad, which has no form in 8 bits",
+        ),
+        (lambda weights: torch.optim.Adam(weights, weight_decay=0.1), "Adam of m adds its weight_decay to gradients"),
+        (torch.optim.Adam, "needs bitsandbytes, which is not installed: pip install 'profzoo[bitsandbytes]'"),
+    ],
+)
+def test_an_optimizer_without_a_form_in_eight_bits_is_refused(
+    made: Any, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "bitsandbytes", None)
+    with pytest.raises(ConfigError, match=r"^optimizer = '8bit'") as error:
+        training_step.choose_implementation(made(nn.Linear(2, 2).parameters()), cell(optimizer="8bit"))
+    assert said in str(error.value) and "\n" not in str(error.value)
 
 
 def test_sparse_embeddings_have_an_optimizer_of_their_own() -> None:

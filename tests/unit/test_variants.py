@@ -48,7 +48,10 @@ def test_settings_that_were_there_before_are_all_that_a_plain_cell_has() -> None
     assert resolved("lstm", compile="default") == resolved("lstm@compile")
     for name in ("graph+fp16+fused", "graph+compile", "graph+max-autotune-no-cudagraphs", "checkpoint+compile+foreach"):
         assert resolved(f"lstm@{name}")
-    assert resolved("lstm@graph+fp16", "inference")["graph"]
+    for name in ("optimizer8bit+fp8+compile+checkpoint", "fp8+graph", "optimizer8bit+fp16+clip+ema+accumulate"):
+        assert resolved(f"gpt@{name}")
+    for name in ("graph+fp16", "graph+optimizer8bit"):
+        assert resolved(f"lstm@{name}", "inference")["graph"]
 
 
 @pytest.mark.parametrize(
@@ -73,6 +76,13 @@ def test_settings_that_were_there_before_are_all_that_a_plain_cell_has() -> None
         ("lstm@ema", "inference", {}, "lstm inference: ema: 0.999 is for training"),
         ("lstm", "inference", {"prefetch_factor": 3}, "lstm inference: prefetch_factor: 3 is for worker processes, and"),
         ("lstm", "train", {"persistent_workers": False}, "lstm train: persistent_workers: false is for worker processes"),
+        ("lstm@optimizer8bit+graph", "train", {}, "lstm train: optimizer: 8bit and graph: true cannot be combined"),
+        ("lstm@optimizer8bit+channels_last", "train", {}, "lstm train: optimizer: 8bit and channels_last: true cannot"),
+        ("lstm@optimizer8bit+fused", "train", {}, "variants optimizer8bit and fused cannot be combined: optimizer is 8"),
+        ("gpt@optimizer8bit", "train", {"gpus": 2, "parallel": "fsdp"}, "gpt train: optimizer: 8bit and parallel: fsdp"),
+        ("gpt@fp8", "train", {"gpus": 2, "parallel": "tensor"}, "gpt train: precision: fp8 and parallel: tensor cannot"),
+        ("mine@optimizer8bit", "train", {"settings": {"mine": {"command": "python x.py"}}},
+         "mine train: optimizer: 8bit makes another optimizer, which cannot be done to a script"),
         ("lstm@clip", "inference", {}, "lstm inference: clip: 1.0 is for training, inference updates no weights"),
     ],
 )  # fmt: skip

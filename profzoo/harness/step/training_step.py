@@ -3,8 +3,10 @@
 import contextlib
 import functools
 import inspect
+import logging
 import math
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -27,13 +29,18 @@ if TYPE_CHECKING:
 
 # Recreates a model's optimizers with the implementation that the cell requests, capturable in a CUDA graph.
 
-# Keyword arguments of torch's optimizers for each implementation; `auto` passes none.
+# Keyword arguments of torch's optimizers for each implementation; `auto` and `8bit` pass none.
 IMPLEMENTATIONS: Mapping[str, Mapping[str, bool]] = {
     "auto": {},
     "for_loop": {"foreach": False, "fused": False},
     "foreach": {"foreach": True, "fused": False},
     "fused": {"foreach": False, "fused": True},
+    "8bit": {},
 }
+# Classes of bitsandbytes that compute what torch's do, with their states in 8 bits.
+EIGHT_BIT = {torch.optim.Adam: "Adam8bit", torch.optim.AdamW: "AdamW8bit"}
+# Options of torch's classes, other than how they are implemented, that those of bitsandbytes have not.
+NOT_EIGHT_BIT = ("amsgrad", "maximize", "differentiable")
 
 
 def make_optimizers(
@@ -94,9 +101,11 @@ def choose_implementation(optimizer: torch.optim.Optimizer, cell: "CellSettings"
     """Recreate a fresh optimizer with the cell's implementation; capturable if its step is captured.
 
     Raises:
-        ConfigError: the optimizer has no such implementation.
+        ConfigError: the optimizer has no such implementation, or the package with it is missing.
     """
     asked = cell.get("optimizer", "auto")
+    if asked == "8bit":
+        return _keep_in_eight_bits(optimizer, cell["model"])
     options = dict(IMPLEMENTATIONS[asked])
     # Optimizers without this option, such as SGD, keep no state on the CPU.
     if cell.get("graph") and "capturable" in optimizer.defaults:
@@ -113,6 +122,37 @@ def choose_implementation(optimizer: torch.optim.Optimizer, cell: "CellSettings"
         return kind([{**group, **options} for group in optimizer.param_groups], **{**given, **options})
     except (RuntimeError, TypeError, ValueError) as error:
         raise ConfigError(f"{refused} cannot be made so: {first_error_line(error)}; set optimizer to auto") from error
+
+
+def _keep_in_eight_bits(optimizer: torch.optim.Optimizer, model: str) -> torch.optim.Optimizer:
+    """Recreate a fresh optimizer as that of bitsandbytes, which keeps its states in 8 bits."""
+    kind, groups = type(optimizer), optimizer.param_groups
+    refused = f"optimizer = '8bit': {kind.__name__} of {model}"
+    if kind not in EIGHT_BIT:
+        raise ConfigError(f"{refused} has no form in 8 bits, as Adam and AdamW have: set optimizer to auto")
+    if option := next((name for name in NOT_EIGHT_BIT if any(group[name] for group in groups)), None):
+        raise ConfigError(f"{refused} has {option}, which has no form in 8 bits: set optimizer to auto")
+    if kind is torch.optim.Adam and any(group["weight_decay"] for group in groups):
+        raise ConfigError(
+            f"{refused} adds its weight_decay to gradients, and would take it from weights in 8 bits: use AdamW, or "
+            "set optimizer to auto"
+        )
+    made: torch.optim.Optimizer = getattr(_import_bitsandbytes().optim, EIGHT_BIT[kind])(
+        [{name: group[name] for name in ("params", "lr", "betas", "eps", "weight_decay")} for group in groups]
+    )
+    return made
+
+
+def _import_bitsandbytes() -> Any:
+    # Its import would download products in 4 bits with this package, and warns where that is missing.
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
+    before = {name: module for name, module in sys.modules.items() if name == "kernels"}
+    sys.modules["kernels"] = None  # type: ignore[assignment]
+    try:
+        return interface.import_extra("bitsandbytes", "optimizer = '8bit'")
+    finally:
+        del sys.modules["kernels"]
+        sys.modules.update(before)
 
 
 # Inserts activation checkpointing: activations inside module sequences are recomputed in the backward pass.

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from profzoo.errors import ConfigError
+from profzoo.harness import interface
 from profzoo.harness.tasks import images
 from profzoo.records import atomic_writes
 
@@ -133,12 +134,7 @@ def learn_vocabulary(texts: Sequence[str], size: int, folder: Path) -> Any:
         ConfigError: sentencepiece is missing, texts have more characters than the vocabulary tokens, or the folder
             cannot be written.
     """
-    try:
-        import sentencepiece
-    except ImportError:
-        raise ConfigError(
-            "data.source = text needs sentencepiece, which is not installed: pip install 'profzoo[text]'"
-        ) from None
+    sentencepiece = interface.import_extra("sentencepiece", "data.source = text", "text")
     texts = texts[:: -(-len(texts) // LEARNT_LINES)]
     digest = hashlib.blake2b(f"{sentencepiece.__version__} {size}".encode(), digest_size=16)
     for text in texts:

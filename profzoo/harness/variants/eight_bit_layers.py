@@ -1,16 +1,19 @@
-"""Replaces the linear layers of a network by ones that multiply in 8 bits, fp8 (e4m3) or int8, for inference.
+"""Replaces the linear layers of a network by ones that multiply in 8 bits, fp8 (e4m3) or int8.
 
-Weights are rounded once, inputs in every call, each row by its own largest number (dynamic symmetric quantisation, one
-scale per row of the inputs and per output). torch's own operators multiply: `torch._scaled_mm` and `torch._int_mm`.
+In inference, weights are rounded once, inputs in every call, each row by its own largest number (dynamic symmetric
+quantisation, one scale per row of the inputs and per output). torch's own operators multiply: `torch._scaled_mm` and
+`torch._int_mm`. Training is in fp8, by the layers of torchao: weights, inputs and gradients (e5m2) are rounded in every
+step, each tensor by its own largest number.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from profzoo.errors import ConfigError
+from profzoo.harness import interface
 
 if TYPE_CHECKING:
     from profzoo.cell.cell_types import CellSettings
@@ -28,15 +31,26 @@ MULTIPLE, LEAST_ROWS = 16, 32
 LEAST_SCALE = 1e-12
 # Rows of random numbers with which each new layer is checked.
 CHECKED_ROWS = 64
+# Attribute of a layer that was made: its `Conversion`.
+MADE = "eight_bit"
+
+
+class Conversion(NamedTuple):
+    """How a layer that was made multiplies.
+
+    by_row: whether each row has a scale. error: largest relative error of a product, as `check` measures it.
+    """
+
+    precision: str
+    by_row: bool
+    error: float
 
 
 class EightBitLinear(nn.Module):
-    """A linear layer that multiplies in 8 bits and returns bfloat16.
+    """A linear layer that multiplies in 8 bits and returns bfloat16, for inference.
 
     Inputs: (..., in_features), outputs: (..., out_features). `weight` has the shape (out_features, in_features) and the
     format's type. On a CPU, torch multiplies in fp8 with one scale for all rows only.
-
-    error: relative error of its outputs for random inputs, as `check` measures it.
     """
 
     scale: Tensor
@@ -52,7 +66,6 @@ class EightBitLinear(nn.Module):
         self.register_buffer("scale", scale.T.contiguous() if self.by_row else scale, persistent=False)
         bias = None if linear.bias is None else linear.bias.detach().to(torch.bfloat16)
         self.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
-        self.error = 0.0
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Outputs of the layer."""
@@ -125,7 +138,9 @@ def convert_linear_layers(network: nn.Module, cell: "CellSettings", device: torc
         )
     # Torch's fused path of a Transformer's layer would read the weights from outside.
     torch.backends.mha.set_fastpath_enabled(False)
-    network = _replace(network, chosen, precision, asked)
+    trains = cell["phase"] == "train"
+    torchao = interface.import_extra("torchao.float8", f"{asked} in training") if trains else None
+    network = _replace(network, chosen, precision, torchao, asked)
     if device.type == "cuda":
         # What conversion takes is not memory of the steps.
         del chosen
@@ -134,12 +149,28 @@ def convert_linear_layers(network: nn.Module, cell: "CellSettings", device: torc
     return network
 
 
-def _replace(network: nn.Module, chosen: Sequence[nn.Linear], precision: str, asked: str) -> nn.Module:
+def _convert(layer: nn.Linear, precision: str, torchao: Any | None) -> tuple[nn.Module, bool]:
+    """Return what replaces a layer, and whether each row has a scale; torchao's layer shares its weight and bias."""
+    if torchao is None:
+        made = EightBitLinear(layer, precision)
+        return made, made.by_row
+    # A gradient of weights is a sum over rows, which are filled up to a multiple of 16. On a CPU, products in fp8 are
+    # slower than those of the rounded numbers in fp32.
+    config = torchao.Float8LinearConfig(pad_inner_dim=True, emulate=layer.weight.device.type != "cuda")
+    return torchao.convert_to_float8_training(layer, config=config), False
+
+
+def _replace(
+    network: nn.Module, chosen: Sequence[nn.Linear], precision: str, torchao: Any | None, asked: str
+) -> nn.Module:
     """Replace these layers; asked: beginning of a message about the first one that multiplies wrongly."""
-    made = {id(layer): EightBitLinear(layer, precision) for layer in chosen}
+    made: dict[int, nn.Module] = {}
     generator = torch.Generator().manual_seed(0)
     for layer in chosen:
-        check(made[id(layer)], layer, asked, generator)
+        one, by_row = _convert(layer, precision, torchao)
+        error = check(one, layer, precision, by_row, asked, generator)
+        setattr(one, MADE, Conversion(precision, by_row, error))
+        made[id(layer)] = one
     for parent in list(network.modules()):
         # All names of a layer, of which `named_children` yields the first.
         for name, child in list(parent._modules.items()):
@@ -162,26 +193,48 @@ def _find_layers(network: nn.Module) -> Iterator[nn.Linear]:
             yield module
 
 
-@torch.no_grad()
-def check(made: EightBitLinear, linear: nn.Linear, asked: str, generator: torch.Generator) -> None:
-    """Compare a new layer with the one that it replaces, in fp32 on random inputs, and note its error.
+def check(
+    made: nn.Module, linear: nn.Linear, precision: str, by_row: bool, asked: str, generator: torch.Generator
+) -> float:
+    """Compare a new layer with the one that it replaces, in fp32 on random inputs; returns its largest error.
 
-    The error may be that of rounding both factors, which is measured, and one more unit of the format.
+    Of a layer that trains, gradients are compared, too. The error may be that of rounding both factors, which is
+    measured, and one more unit of the format.
 
     Raises:
         ConfigError: it is larger, so that this GPU or version of torch does not multiply as it should.
     """
     inputs = torch.randn(CHECKED_ROWS, linear.in_features, generator=generator).to(linear.weight.device)
-    right = inputs @ linear.weight.float().T
-    found = made(inputs).float() - (0 if made.bias is None else made.bias.float())
-    rounded = [_rounding_error(one, made.precision, made.by_row) for one in (inputs, linear.weight)]
-    allowed = float(torch.tensor(rounded).norm()) + UNITS[made.precision]
-    made.error = float((found - right).norm() / right.norm().clamp(min=LEAST_SCALE))
-    if not made.error <= allowed:
+    rounded = [_rounding_error(one.detach(), precision, by_row) for one in (inputs, linear.weight)]
+    allowed = float(torch.tensor(rounded).norm()) + UNITS[precision]
+    error = max(
+        float((found.float() - right).norm() / right.norm().clamp(min=LEAST_SCALE))
+        for found, right in _products(made, linear.weight.detach().float(), inputs, generator)
+    )
+    if not error <= allowed:
         raise ConfigError(
-            f"{asked}: a product of {linear.in_features} x {linear.out_features} is off by {made.error:.1%} on this "
+            f"{asked}: a product of {linear.in_features} x {linear.out_features} is off by {error:.1%} on this "
             f"device, of at most {allowed:.1%} by rounding: use bf16"
         )
+    return error
+
+
+def _products(made: Any, weight: Tensor, inputs: Tensor, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the products of a layer, its outputs without bias and its gradients, each with the right one.
+
+    weight: of the layer that it replaces, in fp32.
+    """
+    # Layers that train are torch's, of a class of their own.
+    trains, given = isinstance(made, nn.Linear), inputs.clone().requires_grad_()
+    with torch.set_grad_enabled(trains), torch.autocast(inputs.device.type, torch.bfloat16):
+        outputs = made(given)
+    bias = 0 if made.bias is None else made.bias.detach().float()
+    yield outputs.detach().float() - bias, inputs @ weight.T
+    if trains:
+        gradient = torch.randn(outputs.shape, generator=generator).to(outputs)
+        wanted = [one for one in (given, made.weight) if one.requires_grad]
+        right = [gradient.float() @ weight, gradient.float().T @ inputs]
+        yield from zip(torch.autograd.grad(outputs, wanted, gradient), right, strict=False)
 
 
 def _rounding_error(values: Tensor, precision: str, by_row: bool) -> float:
@@ -196,16 +249,16 @@ def describe_eight_bit_layers(network: nn.Module) -> dict[str, Any]:
 
     Empty for a network that was not converted.
     """
-    made = [module for module in network.modules() if isinstance(module, EightBitLinear)]
+    made: list[Conversion] = [getattr(module, MADE) for module in network.modules() if hasattr(module, MADE)]
     if not made:
         return {}
-    others = sum(isinstance(module, nn.Linear) for module in network.modules())
+    others = sum(isinstance(module, nn.Linear) and not hasattr(module, MADE) for module in network.modules())
     return {
         "eight_bit": {
             "format": made[0].precision,
             "scales": "row" if made[0].by_row else "tensor",
             "layers": len(made),
             "other_linear_layers": others,
-            "largest_error": max(module.error for module in made),
+            "largest_error": max(one.error for one in made),
         }
     }
