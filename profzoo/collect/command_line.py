@@ -78,11 +78,9 @@ def build_command(job: Job, made: Made, planned: Sequence[str] = (), load: Path 
     if tool == "train":
         save = ["--save", str(made["weights"])]
         return Command([], [], [*program, *save, *facts], sidecar, tool, made, [made["weights"]])
-    if tool == NUMERICS:
-        return Command(torchrun_words(cell), [], [*program, *REPEATING, *facts], sidecar, tool, made)
-    if tool == REMEDIES:
-        words = [*program, "--memory", str(made["memory"]), "--remedies", *facts]
-        return Command(torchrun_words(cell), [], words, sidecar, tool, made, [made["memory"]])
+    if tool in (NUMERICS, REMEDIES):
+        more = REPEATING if tool == NUMERICS else ["--memory", str(made["memory"]), "--remedies"]
+        return Command(torchrun_words(cell), [], [*program, *more, *facts], sidecar, tool, made)
     own = tools.commands()[tool]
     if rounds := process_words(job, load):
         program = ["python", "-m", "profzoo.experiments.interleaved_runs", "--rounds", json.dumps(rounds)]
