@@ -61,6 +61,7 @@ TOKEN_COLOURS = {
     "kernels below the roof": "#c7b56b",
     "extra traffic": "#b5532c",
     "small kernels": "#e59a6a",
+    "between products": "#f3cfb3",
     "sampling": "#6b4a7d",
     "waits": "#7b3fa0",
     "gaps between launches": "#f2bcc0",

@@ -16,8 +16,9 @@ NEEDS = ("tokens",)
 CAPTION = (
     "The time of each token after the first without a profiler. Green is what weights, cached keys and values, and "
     "activations need at the measured bandwidth of DRAM. The rest is told by launch: arithmetic that takes longer, "
-    "kernels below the roof, bytes that need not move, small kernels, the choice of the token, waits of the host for "
-    "results, and idle time before other launches, up to 2 µs each (gaps) and beyond (host)."
+    "kernels below the roof, bytes that need not move, small kernels, of which one between two products is needed, the "
+    "choice of the token, waits of the host for results, and other idle time between launches, up to 2 µs each (gaps) "
+    "and beyond (host)."
 )
 
 

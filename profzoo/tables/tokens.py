@@ -3,8 +3,8 @@
 The bytes that matrix products and attention read and write once (weights, cached keys and values, activations) over the
 measured bandwidth of DRAM are the floor of a token's time. What the trace shows above it is told apart by launch. A
 launch is idle time before it and time on the GPU; both add up to the wall time between the first and the last launch.
-Times on the GPU are those of the trace. Idle time is scaled to the unprofiled run, because a profiler slows the host:
-short gaps and those behind waits stay as they were traced, and all others share the rest.
+Times on the GPU and short gaps are those of the trace. A profiler slows the host, so longer idle time is that of the
+unprofiled run, and goes to what made the host late: its waits, or its calls.
 """
 
 import json
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from profzoo.cell.job_types import Sidecar
 
 # What a launch is there for: work that a token needs, bytes that it does not, little work, the choice of the token, or
-# a result that the host waits for.
+# a result that the host waits for. Of little work between two products, one launch is left when all of it is fused.
 PRODUCTS, TRAFFIC, SMALL, SAMPLING, WAITS = "products", "extra traffic", "small kernels", "sampling", "waits"
-UNEXPLAINED, BELOW = "unexplained", "kernels below the roof"
+BETWEEN, UNEXPLAINED, BELOW = "between products", "unexplained", "kernels below the roof"
 FLOOR = ("weights_ns", "cache_ns", "activations_ns")
 HOST = "host_ns"
 PARTS = (*FLOOR, "arithmetic_ns", "excess_ns", "gap_ns", HOST)
@@ -66,8 +66,9 @@ TABLE = Table(
             TEXT, "`prefill`: all up to the first token, per step; `decode`: each further token.", tool="torch"),
         **shared("module"),
         "kind": Column(
-            TEXT, "What launches do: `products` and attention, `extra traffic` of values that need not move, `small "
-            "kernels`, `sampling`, `waits` of the host for a result; or the rest, `unexplained`."),
+            TEXT, "What launches do: `products` and attention, `extra traffic` of values that need not move, little "
+            "work `between products`, of which one launch is needed, other `small kernels`, `sampling`, `waits` of the "
+            "host for a result; or the rest, `unexplained`."),
         "operators": Column(TEXT, "Operators with most of the time.", tool="torch"),
         "launches": Column(AMOUNT, "Launches per token.", "count", "torch"),
         "ns": Column(NUMBER, "Time per token without a profiler; all rows of a range add up to it.", "ns", clock=GPU),
@@ -83,7 +84,7 @@ TABLE = Table(
         "gap_ns": Column(
             AMOUNT, "Idle time before launches, up to 2 µs each, as between launches in a queue.", "ns", "torch", GPU),
         "host_ns": Column(
-            NUMBER, "Longer idle time: the host was late; of `waits`, between the result and the next launch.",
+            NUMBER, "Longer idle time, as the host was late: by waiting for results and working on them, or by calls.",
             "ns", clock=GPU),
         "traced_ns": Column(AMOUNT, "Time per token in the trace, with the profiler's own.", "ns", "torch", GPU),
         "weights_bytes": Column(AMOUNT, "Bytes of weights per token, each read once.", "byte", "torch"),
@@ -106,7 +107,9 @@ OF_CELL = {
     "user_tokens_per_s": Column(
         AMOUNT.or_missing, "Tokens per second of one sample, after its first token.", "1/s", "time", GPU),
 }  # fmt: skip
-SUMS = ["launches", "traced_ns", *PARTS, *BYTES]
+# Of the trace: what waits held the host up, and what calls took it.
+OF_HOST = ("blocked_ns", "paced_ns")
+SUMS = ["launches", "traced_ns", *PARTS, *BYTES, *OF_HOST]
 
 
 @dataclass(frozen=True)
@@ -185,7 +188,7 @@ def divide_tokens(launches: pd.DataFrame, measured: Measured, roofs: Roofs) -> p
 
 
 def _lay_out(step: pd.DataFrame, roofs: Roofs) -> pd.DataFrame:
-    """Return the pieces of a step's time: a row per unit of launches, and per idle time behind a wait, with SUMS."""
+    """Return the pieces of a step's time with SUMS, a row per unit of launches; what idle time is due to is open."""
     rows = step.sort_values(["start_ns", "order"], ignore_index=True)
     rows = rows.astype(dict.fromkeys(("range", "module", "operator", "shapes", "name", "kind"), "object")).fillna(
         {"operator": "", "shapes": ""})  # fmt: skip
@@ -195,24 +198,45 @@ def _lay_out(step: pd.DataFrame, roofs: Roofs) -> pd.DataFrame:
     busy = (end - np.maximum(rows["start_ns"], reached)).clip(lower=0).astype(float)
     # The transfer of the prompt, and whatever else comes before the first token, belongs to it.
     last = rows.index[rows["range"] == PREFILL].max()
-    rows = rows.assign(range=np.where(rows.index <= last, PREFILL, DECODE), busy=busy, idle=idle)
-    reads = (rows["kind"] == "memcpy") & rows["name"].str.contains(TO_HOST)
-    behind = reads.shift(fill_value=False)
-    waits = rows[["module", "operator"]].shift().assign(range=rows["range"], host_ns=idle)[behind]
-    rows.loc[behind, "idle"] = 0.0
+    blocked, pace = _follow_host(rows)
+    rows = rows.assign(
+        range=np.where(rows.index <= last, PREFILL, DECODE), busy=busy, gap_ns=idle.clip(upper=QUEUED_NS),
+        traced_ns=busy + idle, launches=1.0, reads=blocked > 0, paced_ns=pace, blocked_ns=blocked.shift(fill_value=0.0),
+    )  # fmt: skip
     # All needs of an operator stand with its first launch.
     owner = rows[["module", "operator", "shapes"]]
     unit = (~((owner == owner.shift()).all(axis=1) & rows["needed_bytes"].eq(0))).cumsum()
-    rows = rows.assign(gap_ns=rows["idle"].clip(upper=QUEUED_NS), reads=reads, launches=1.0)
-    sums = ["busy", "idle", "gap_ns", "launches"]
+    sums = ["busy", "gap_ns", "launches", "traced_ns", *OF_HOST, "needed_bytes", "needed_product_flop"]
     units = rows.groupby(unit).agg(
-        {**dict.fromkeys((*KEY[:2], "operator", "shapes", "reads"), "first"), **dict.fromkeys(sums, "sum"),
-         **dict.fromkeys(("needed_bytes", "needed_product_flop"), "sum")})  # fmt: skip
+        {**dict.fromkeys((*KEY[:2], "operator", "shapes", "reads"), "first"), **dict.fromkeys(sums, "sum")}
+    )
     units["name"] = rows["name"].loc[rows.groupby(unit)["busy"].idxmax()].to_numpy()
     unknown = rows["needed_bytes"].isna().groupby(unit).first()
     found = _split_units(units.assign(kind=_kinds(units, unknown, roofs)), roofs)
-    found = found.assign(host_ns=units["idle"] - units["gap_ns"], traced_ns=units["busy"] + units["idle"])
-    return pd.concat([found, waits.assign(kind=WAITS, traced_ns=waits["host_ns"])]).fillna(dict.fromkeys(SUMS, 0.0))
+    return _keep_one(found).assign(**{HOST: 0.0})
+
+
+def _follow_host(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    """Return what each launch holds the host up as it waits for a result, and what it takes to be called, in ns.
+
+    From the call of a copy to its end the host is blocked. Then it works on the result, until it calls the next launch.
+    A copy before whose end there is another call holds nothing up.
+    """
+    reads = (rows["kind"] == "memcpy") & rows["name"].str.contains(TO_HOST)
+    end, called = rows["start_ns"] + rows["ns"], rows["start_ns"] - rows["queued_ns"].astype(float).fillna(0.0)
+    pace = called.loc[np.argsort(rows["order"], kind="stable")].diff()
+    following, usual = called + pace.shift(-1).reindex(rows.index), pace.median()
+    worked = (following - end - usual).clip(lower=0).fillna(0.0)
+    blocked = (end - called + worked).where(reads & ~(following < end), 0.0)
+    behind = blocked.gt(0).loc[pace.index].shift(fill_value=False)
+    return blocked, pace.mask(behind | pace.isna(), usual).reindex(rows.index).fillna(0.0)
+
+
+def _keep_one(units: pd.DataFrame) -> pd.DataFrame:
+    """Return units in which the longest small one between two products is told apart: it is needed."""
+    small, run = units["kind"] == SMALL, (units["kind"] == PRODUCTS).cumsum()
+    longest = units[small].groupby(run[small])["busy"].idxmax()
+    return units.assign(kind=units["kind"].mask(units.index.isin(longest), BETWEEN))
 
 
 def _kinds(units: pd.DataFrame, unknown: pd.Series, roofs: Roofs) -> np.ndarray:
@@ -286,18 +310,33 @@ def _name_operators(rows: pd.DataFrame) -> str:
 
 
 def _scale_idle(rows: pd.DataFrame, measured: float) -> pd.DataFrame:
-    """Return a range's rows with idle time such that all add up to the measured time, and a row for what does not."""
-    waits = rows["kind"] == WAITS
-    left = measured - rows[[*FLOOR, "arithmetic_ns", "excess_ns"]].to_numpy().sum()
-    # Of these, the last ones take what the others leave.
-    for stretches, name, which in ((False, "gap_ns", waits | ~waits), (False, HOST, waits), (True, HOST, ~waits)):
-        known = rows.loc[which, name].sum()
-        factor = max(left, 0.0) / known if known and (stretches or known > left) else 1.0
-        rows.loc[which, name] *= factor
-        left -= known * factor
-    if abs(left) > 1e-6 * measured:
-        rest = pd.DataFrame([dict.fromkeys((*SUMS,), 0.0) | {"module": "", "kind": UNEXPLAINED, "operators": ""}])
-        rows = pd.concat([rows, rest.assign(**{HOST: left})], ignore_index=True)
+    """Return a range's rows with idle time such that all add up to the measured time, and a row for what does not.
+
+    Without something, a token would take as long as the host then does, or the GPU, whichever takes longer. So waits
+    cost what they hold the host up, and small kernels the time of their calls if that is more than theirs on the GPU;
+    both at most the idle time that is there. The rest is that of all other calls.
+    """
+    busy = rows[[*FLOOR, "arithmetic_ns", "excess_ns"]].sum(axis=1)
+    left, gaps = max(measured - busy.sum(), 0.0), rows["gap_ns"].sum()
+    gap = rows["gap_ns"] * min(1.0, left / gaps if gaps else 1.0)
+    rest, host = max(left - gap.sum(), 0.0), pd.Series(0.0, rows.index)
+    waits, small = rows["kind"] == WAITS, rows["kind"] == SMALL
+    called = rows["paced_ns"] / (rows["paced_ns"].sum() or 1.0)
+    unblocked = measured - min(rows["blocked_ns"].sum(), rest)
+    for which, most in (
+        (waits, measured - unblocked), (small, unblocked * called[small].sum() - (busy + gap)[small].sum()),
+        (~(waits | small), rest),
+    ):  # fmt: skip
+        weights = called.where(which, 0.0) if called[which].any() else which.astype(float)
+        if which.any() and rest > 0:
+            taken = min(max(most, 0.0), rest)
+            host += weights / weights.sum() * taken
+            rest -= taken
+    rows = rows.assign(gap_ns=gap, **{HOST: host})
+    off = measured - (busy + gap + host).sum()
+    if abs(off) > 1e-6 * measured:
+        none = pd.DataFrame([dict.fromkeys((*SUMS,), 0.0) | {"module": "", "kind": UNEXPLAINED, "operators": ""}])
+        rows = pd.concat([rows, none.assign(**{HOST: off})], ignore_index=True)
     return rows
 
 
@@ -305,7 +344,9 @@ def list_parts(rows: pd.DataFrame) -> pd.Series:
     """Return the ns per token by part, which add up to the measured time. rows: of TABLE, of one cell and range."""
     kinds = rows["kind"]
     waits, rest = kinds == WAITS, kinds == UNEXPLAINED
-    excess = rows.groupby("kind")["excess_ns"].sum().reindex([PRODUCTS, TRAFFIC, SMALL, SAMPLING], fill_value=0.0)
+    excess = (
+        rows.groupby("kind")["excess_ns"].sum().reindex([PRODUCTS, TRAFFIC, SMALL, BETWEEN, SAMPLING], fill_value=0.0)
+    )
     return pd.Series(
         {
             **{name.removesuffix("_ns"): rows[name].sum() for name in (*FLOOR, "arithmetic_ns")},
@@ -319,16 +360,24 @@ def list_parts(rows: pd.DataFrame) -> pd.Series:
 
 
 def rank_causes(rows: pd.DataFrame) -> pd.Series:
-    """Return the ns per token above the floor by cause, the largest first.
+    """Return the ns per token above the floor by cause: first what need not be, then what is needed; the largest first.
 
-    Launches count with the idle time before them, which goes with them. rows: of TABLE, of one cell and range.
+    Launches count with the idle time that goes with them. rows: of TABLE, of one cell and range.
     """
-    apart = rows["kind"] == PRODUCTS
-    causes = rows[~apart].groupby("kind")["ns"].sum()
-    causes[BELOW] = rows.loc[apart, "excess_ns"].sum()
-    causes["arithmetic"] = rows.loc[apart, "arithmetic_ns"].sum()
-    causes["gaps before products"] = rows.loc[apart, ["gap_ns", "host_ns"]].to_numpy().sum()
-    return causes.sort_values(ascending=False, kind="stable")
+    kinds = rows["kind"]
+    needed = kinds.isin((PRODUCTS, BETWEEN))
+    avoidable = rows[~needed & (kinds != UNEXPLAINED)].groupby("kind")["ns"].sum()
+    avoidable[BELOW] = rows.loc[kinds == PRODUCTS, "excess_ns"].sum()
+    avoidable["late launches"] = rows.loc[needed, HOST].sum()
+    rest = pd.Series(
+        {
+            BETWEEN: rows.loc[kinds == BETWEEN, ["excess_ns", "gap_ns"]].to_numpy().sum(),
+            "gaps before products": rows.loc[kinds == PRODUCTS, "gap_ns"].sum(),
+            "arithmetic": rows["arithmetic_ns"].sum(),
+            UNEXPLAINED: rows.loc[kinds == UNEXPLAINED, "ns"].sum(),
+        }
+    )
+    return pd.concat([part.sort_values(ascending=False, kind="stable") for part in (avoidable, rest)])
 
 
 def main(launches: str, time: tuple[str, str], peaks: str, csv: str) -> None:

@@ -1,7 +1,7 @@
 """Parts of the time of a token: traces with known sums, read as real ones are, and ranges that a real step opens."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,11 +30,15 @@ from tests.gpu.programs import decoder
 from tests.unit.test_recorders import CPU, run
 from tests.unit.test_torch_trace import Event, called, part, ran, span
 
-FURTHER = 3
+# Tokens after the first; us between begins of steps, and between a call and the begin on a GPU that waits for it.
+FURTHER, LONG_US, LATENCY = 3, 50_000.0, 2.5
 
 
 class Launch(NamedTuple):
-    """A launch of a token: what it computes, how long it runs, and how long the GPU was idle before it, in us."""
+    """A launch of a token: what it computes, how long it runs, and how long the GPU is idle before it at least, in us.
+
+    after: what the host does with a result that it has waited for, in us.
+    """
 
     operator: str
     shapes: Sequence[object]
@@ -43,6 +47,7 @@ class Launch(NamedTuple):
     idle: float = 0.5
     kernel: str = "kernel"
     category: str = "kernel"
+    after: float = 0.0
 
 
 # By shapes in fp32: 4 * (1000 + 2e6 + 2000) bytes, of which 8e6 are weights, and 4 * (2 * 64 + 2 * 500 * 64) bytes.
@@ -62,34 +67,95 @@ READ = Launch(
 LATE = PLAIN[0]._replace(idle=30.5)
 PLANTED = {
     tokens.TRAFFIC: ((COPIED, *PLAIN), 80.5),
-    tokens.SMALL: ((*PIECES, *PLAIN), 16 * 3 + 2.5),
+    tokens.SMALL: ((*PIECES, *PLAIN), 15 * 3 + 2.5),
     tokens.WAITS: ((LATE, *PLAIN[1:], READ), 30.5 + 1.5),
 }
 RATES = {"dram": 1e12, "fp32": 1e15}
+# us that a launch takes the host, and how many times as long under a profiler.
+HOST, SLOWED = 5.0, 2.4
 
 
-def lay_out(token: Sequence[Launch], steps: int = 2) -> list[Event]:
-    """Events of steps that generate 1 + FURTHER tokens by the same launches; the host is always ahead."""
-    events, gpu, number = [], 1000.0, 0
-    for step in range(steps):
-        begin = 10_000.0 * step
-        gpu, at, edges = max(gpu, begin + 1000), begin, [begin + 0.5]
-        for _ in range(1 + FURTHER):
-            for launch in token:
+def little(name: str, us: float = 2.0) -> Launch:
+    return Launch(f"aten::{name}", [[1, 1, 1000], []], "blocks.0", us, 1.0)
+
+
+def product(side: int) -> Launch:
+    """A product that reads 4 * side**2 bytes, of which it takes a tenth longer than it has to."""
+    return Launch("aten::mm", [[1, side], [side, side]], "blocks.0.up", 1.1 * 4e-6 * side**2, 1.0)
+
+
+def decode(wide: bool, planted: str = "", layers: int = 3) -> list[Launch]:
+    """The launches of a token of a decoder. Of a wide one, the GPU takes longer than the host; of a narrow one, less."""
+    pieces = ("mean", "sub", "pow", "mean", "add", "rsqrt", "mul", "mul") if planted == "pieces" else ("norm",)
+    norm, sides = [little(name) for name in pieces], (4200, 2500, 4500) if wide else (900, 700, 900)
+    large, middle, larger = map(product, sides)
+    few = [little(name) for name in ("copy_", "copy_")]
+    layer = [little("add"), *norm, large, *norm, *norm, *few, ATTENTION, little("clone"), middle, little("add"), *norm,
+             larger, little("gelu"), larger]  # fmt: skip
+    layer += [READ._replace(after=40)] * (planted == "waits in layers")
+    return [*layer * layers, *norm, large, CHOICE, *[READ._replace(after=300)] * (planted == "waits")]
+
+
+class Run(NamedTuple):
+    """A launch in time, in us: when the host called it, and when it began on the GPU."""
+
+    launch: Launch
+    called: float
+    start: float
+
+    @property
+    def end(self) -> float:
+        return self.start + self.launch.us
+
+
+def queue(token: Sequence[Launch], host: float, begin: float, ahead: float) -> Iterator[list[Run]]:
+    """The launches of each token of a step that begins at a time.
+
+    host: us that each launch takes the host; the GPU does not begin before that. It gets work from the start, which
+    takes it so long: `ahead`. For a result, the host waits.
+    """
+    at, free = begin, begin + ahead
+    for _ in range(1 + FURTHER):
+        made = []
+        for launch in token:
+            at += host
+            made.append(Run(launch, at, max(at + LATENCY, free + launch.idle)))
+            free = made[-1].end
+            if launch.category != "kernel":
+                at = free + launch.after
+        yield made
+
+
+def token_ns(steps: Sequence[Sequence[list[Run]]]) -> float:
+    """What a further token takes, between the ends of those before and behind."""
+    return 1e3 * sum(step[-1][-1].end - step[0][-1].end for step in steps) / FURTHER / len(steps)
+
+
+def run_steps(token: Sequence[Launch], host: float = 1.0, ahead: float = 1e3, count: int = 2) -> list[list[list[Run]]]:
+    """Steps that generate 1 + FURTHER tokens by the same launches; by default the host is always ahead."""
+    return [[*queue(token, host, LONG_US * step, ahead)] for step in range(count)]
+
+
+def lay_out(steps: Sequence[Sequence[list[Run]]]) -> list[Event]:
+    """The events of a trace of these steps."""
+    events, number = [], 0
+    for place, step in enumerate(steps):
+        begin, edges = LONG_US * place, [LONG_US * place + 0.1]
+        for token in step:
+            for launch, at, start in token:
                 number += 1
-                at, gpu = at + 1, gpu + launch.idle
                 inputs = {"Input Dims": launch.shapes, "Input type": [_kind(one) for one in launch.shapes]}
                 told = {"External id": number, "Concrete Inputs": [""] * len(launch.shapes), **inputs}
-                events.append(span(launch.operator, at, 0.9, **told))
+                events.append(span(launch.operator, at - 0.1, 0.9, **told))
                 if launch.module:
-                    events.append(span(f"profzoo:module:{launch.module}:Linear", at - 0.01, 0.95))
-                events.append(called(at + 0.1, number, operator=number))
+                    events.append(span(f"profzoo:module:{launch.module}:Linear", at - 0.11, 0.95))
+                events.append(called(at, number, operator=number))
                 more = {"category": launch.category, "stream": 7, "device": 0, "context": 1}
-                events.append(ran(launch.kernel, gpu, launch.us, number, number, **more))
-                gpu += launch.us
-            edges.append(at + 0.95)
-        events += [part("step", begin, at + 2 - begin), part("forward", begin, at + 1.5 - begin)]
-        events += [part(PREFILL, edges[0], edges[1] - edges[0]), part(DECODE, edges[1], at + 1.4 - edges[1])]
+                events.append(ran(launch.kernel, start, launch.us, number, number, **more))
+            edges.append(token[-1].called + 0.85)
+        end = edges[-1] + 1
+        events += [part("step", begin, end + 0.5 - begin), part("forward", begin, end + 0.2 - begin)]
+        events += [part(PREFILL, edges[0], edges[1] - edges[0]), part(DECODE, edges[1], end - edges[1])]
     return events
 
 
@@ -97,9 +163,11 @@ def _kind(shape: object) -> str:
     return "" if not shape else "TensorList" if isinstance(shape[0], list) else "float"
 
 
-def divide(folder: Path, token: Sequence[Launch], further_ns: float, first_ns: float = 1e5) -> pd.DataFrame:
+def divide(
+    folder: Path, token: Sequence[Launch], further_ns: float, first_ns: float = 1e5, **profiled: float
+) -> pd.DataFrame:
     """The table of a trace and of unprofiled steps whose tokens take so long, all of them files."""
-    events = json.dumps({"traceEvents": lay_out(token)})
+    events = json.dumps({"traceEvents": lay_out(run_steps(token, **profiled))})
     (folder / "t.json").write_text(events)
     write_csv(owners.tabulate_launches(read_trace(folder / "t.json")), str(folder / "launches.csv"))
     times = {f"token_{place}_ns": round(further_ns) if place else round(first_ns) for place in range(1 + FURTHER)}
@@ -122,7 +190,7 @@ def test_parts_are_those_of_the_launches(tmp_path: Path) -> None:
     table = divide(tmp_path, PLAIN, wall_ns(PLAIN))
     rows = table[table["range"] == DECODE].set_index("module")
     assert rows["kind"].to_dict() == {
-        "blocks.0.norm": tokens.SMALL, "blocks.0": tokens.PRODUCTS, "blocks.0.up": tokens.PRODUCTS,
+        "blocks.0.norm": tokens.BETWEEN, "blocks.0": tokens.PRODUCTS, "blocks.0.up": tokens.PRODUCTS,
         "(decode)": tokens.SAMPLING,
     }  # fmt: skip
     product, attention = rows.loc["blocks.0.up"], rows.loc["blocks.0"]
@@ -141,11 +209,31 @@ def test_a_planted_cause_is_named_first_with_its_time(tmp_path: Path, cause: str
     token, cost = PLANTED[cause]
     table = divide(tmp_path, token, wall_ns(token))
     causes = tokens.rank_causes(table[table["range"] == DECODE])
-    # The norm itself is small too; idle time between the last token and its successor is there once less.
+    # Of small kernels, one would be left; idle time between the last token and its successor is there once less.
     assert causes.index[0] == cause and causes.iloc[0] == pytest.approx(
         1e3 * cost, rel=0.02 + 0.34 * (cause == "waits")
     )
     assert table.loc[table["range"] == DECODE, "ns"].sum() == pytest.approx(wall_ns(token), rel=1e-6)
+
+
+@pytest.mark.parametrize(("wide", "host"), [(True, HOST), (True, 3 * HOST), (False, HOST)])
+@pytest.mark.parametrize(
+    ("planted", "cause"), [("pieces", tokens.SMALL), ("waits", tokens.WAITS), ("waits in layers", tokens.WAITS)]
+)
+def test_a_cause_is_told_as_what_the_token_takes_without_it(
+    tmp_path: Path, planted: str, cause: str, wide: bool, host: float
+) -> None:
+    """Of a queue of launches, whose host a profiler slows down."""
+    plain, slow = (token_ns(run_steps(decode(wide, name), host, 0.0)) for name in ("", planted))
+    found = [
+        tokens.rank_causes(table[table["range"] == DECODE])
+        for name, ns in (("", plain), (planted, slow))
+        for table in [divide(tmp_path, decode(wide, name), ns, host=SLOWED * host, ahead=0.0)]
+    ]
+    assert found[1].index[0] == cause
+    told = found[1][cause] - found[0].get(cause, 0.0)
+    # A profiler that makes the host slower than the GPU hides how long waits hold it up.
+    assert (0.85 if host > HOST else 0.94) < told / (slow - plain) < 1.04
 
 
 @pytest.mark.parametrize("faster", [0.7, 0.98, 1.3])
