@@ -158,11 +158,7 @@ def _list_rows(columns: Mapping[str, Column]) -> Rows:
     """Return the row of each column; ends of intervals are in the row of their column."""
     ended = {name for name in columns if {f"{name}_low", f"{name}_high"} <= columns.keys()}
     ends = {f"{name}{end}" for name in ended for end in ("_low", "_high")}
-    return {
-        name: _describe(column, name in ended)
-        for name, column in columns.items()
-        if name not in ends
-    }
+    return {name: _describe(column, name in ended) for name, column in columns.items() if name not in ends}
 
 
 def _describe(column: Column, has_interval: bool) -> tuple[str, str]:
