@@ -260,11 +260,6 @@ class Session:
             raise DataError(f"{self.path}: {content.flaws[0]}: {CHECKED}")
         return content
 
-    def next_level(self) -> float:
-        """Return the level of the next test that begins."""
-        content = self.read()
-        return sequential.give_level(len(content.tests) + 1, content.error)
-
     def begin(self, name: str, states: tuple[str, str]) -> SessionTest:
         """Begin a test, which spends its level. A name that is taken gets a number, because it is a new test.
 

@@ -307,7 +307,6 @@ def _mean(steps: pd.DataFrame, column: str) -> float:
 
 
 # Makes the tables of GPU metrics that nsys sampled: a row per sample, and a row per step with mean and peak.
-METRIC_COLUMNS = [quantity.column for quantity in QUANTITIES]
 # Quantities of which a step has mean and peak, and those whose peak rate the export tells.
 SUMMARISED = [quantity for quantity in QUANTITIES if quantity.unit == PERCENT]
 MOVED = ("dram_read", "dram_write")
