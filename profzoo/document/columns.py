@@ -26,9 +26,9 @@ How a column is measured is, as far as it has that:
   differ, as the host runs ahead of the GPU and waits for it,
 - the confidence of its interval, whose ends are `x_low` and `x_high` for `x`.
 
-What was not measured is empty. A name with `*` is a family. Three dots stand for the first words of the row above.
-What is the same in all rows stands in the heading `measured`. **Shared** are columns that the first section describes,
-because several tables have them; `grid_*` are all there that begin so.
+What was not measured is empty. A name with `*` is a family. Three dots stand for the first words of the row above, or
+for all. What is the same in all rows stands in the heading `measured`. **Shared** are columns that the first section
+describes, because several tables have them; `grid_*` are all there that begin so.
 """
 SHARED = "## Columns that several tables have"
 NAMES = "| column | meaning | measured{} |\n|---|---|---|"
@@ -104,7 +104,7 @@ def _leave_out(before: str, means: str) -> str:
     alike = sum(
         1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(before.split(" "), words, strict=False))
     )
-    return f"... {' '.join(words[alike:])}" if LEAST_ALIKE <= alike < len(words) else means
+    return f"... {' '.join(words[alike:])}".rstrip() if alike >= LEAST_ALIKE else means
 
 
 def _sections() -> Iterator[Section]:

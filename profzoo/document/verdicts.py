@@ -161,7 +161,7 @@ def _describe_explanation(one: Explanation) -> str:
 
 
 def _describe_verdict(meaning: str, evidence: Evidence, chosen: Sequence[Rule]) -> list[str]:
-    lines = [meaning, "", f"*How it is found.* {evidence['told']}", ""]
+    lines = [meaning, "", f"*Evidence.* {evidence['told']}", ""]
     advice = [(_describe_case(rule, one), _as_sentences(one["next"])) for rule in chosen for one in rule["advice"]]
     if len(advice) > 1:
         lines += ["*What to do*:", "", *(f"- *{case}.* {sentences}" for case, sentences in advice)]
