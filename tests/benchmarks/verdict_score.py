@@ -22,23 +22,16 @@ from profzoo.verdicts import advice_scores
 from tests.benchmarks import advice_scoring, policy_scores, recorded_cells
 
 TABLES = sorted((Path(__file__).parents[1] / "data/trials").glob("*.csv"), key=lambda path: path.stem)
-# Each share beside what it is worth by.
-SHARES = ("median_error", "constant_error", "error", "covered")
-OF_ADVICE = ("helped", "slowed_down", "undecided")
 
 
-def by_cell(trials: pd.DataFrame) -> list[str]:
-    """Lines of a table of all cells, those of the held-out half first: expected gain and measured one, by settings."""
+def tabulate_cells(trials: pd.DataFrame) -> pd.DataFrame:
+    """Return expected and measured gains of all cells by settings, those of the held-out half first."""
     known = trials[trials["outcome"] != ""]
     told = known["expected"].map("{:.2f}".format) + " / " + known["gain"].map("{:.2f}".format)
     told = told.mask(known["advised"], "**" + told + "**")
     half = known["model"].map(advice_scoring.find_half)
     table = known.assign(told=told, half=half).pivot_table("told", ["half", *CELL], "settings", aggfunc="first")
-    table = table.fillna("").sort_index(level=[0, 1, 2], ascending=[False, True, True])
-    lines = [f"| cell | {' | '.join(table)} |", "|---|" + "---|" * len(table.columns)]
-    return lines + [
-        f"| {' '.join(cell[1:])} | {' | '.join(row)} |" for cell, row in zip(table.index, table.values, strict=True)
-    ]
+    return table.fillna("").sort_index(level=[0, 1, 2], ascending=[False, True, True])
 
 
 def interval_lines(scored: pd.DataFrame, told: advice_scores.Scores) -> list[str]:
@@ -94,23 +87,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     trials = advice_scoring.add_intervals(series)
     scored = advice_scoring.score_advice(trials)
     print(f"{(trials['processes'] > 0).sum()} trials on {len(trials.groupby(['model', 'phase']))} cells")
-    names = ["half", "settings", "trials", "median error", "one gain for all", "nine of ten", "in the interval"]
-    names += ["its width", "without 1", "hits", "advised", "helped", "slower", "undecided"]
-    print(f"| {' | '.join(names)} |", "|---" * len(names) + "|", sep="\n")
-    for row in scored.to_dict("records"):
-        shares, own = (" | ".join(f"{row[name]:.0%}" for name in names) for names in (SHARES, OF_ADVICE))
-        interval = f"{row['width']:.2f} times | {row['tells']:.0%} | {row['hits']:.0%}"
-        print(f"| {row['half']} | {row['kind']} | {row['trials']} | {shares} | {interval} | {row['advised']} | {own} |")
+    print(scored.round(2).to_string(index=False))
     text, origins = advice_scores.FILE.read_text(encoding="utf-8"), list_origins(options.tables, trials)
     text = advice_scoring.update_scores_text(scored, text, origins)
     told = advice_scores.check_scores(yaml.safe_load(text))
     print("\nintervals by the errors of other models of the held-out half\n", *interval_lines(scored, told), sep="\n")
     print(*policy_scores.describe_picks(trials), sep="\n")
-    print("\nexpected / measured, bold where advised\n", *by_cell(trials), sep="\n")
-    print("\n| cell | settings | verdict | expected | measured | outcome |\n|---|---|---|---|---|---|")
-    for row in advice_scoring.largest_misses(trials).itertuples():
-        gains = f"{row.expected:.2f} | {row.gain:.2f} ({row.gain_low:.2f} to {row.gain_high:.2f})"
-        print(f"| {row.model} {row.phase} | {row.settings} | {row.advised_by} | {gains} | {row.outcome} |")
+    print("\nexpected / measured, bold where advised\n", tabulate_cells(trials).to_string(), sep="\n")
+    print(
+        "\nmisses, the largest first\n", advice_scoring.largest_misses(trials).round(2).to_string(index=False), sep="\n"
+    )
     if options.write:
         advice_scores.FILE.write_text(text, encoding="utf-8")
         for name in origins["kept"]:
