@@ -102,8 +102,10 @@ def main(folder: Path, how: str, device: str = "cpu") -> None:
         compiled_kernels.watch()
     import torch._inductor.config as inductor
 
-    # Only with this do kernels on a CPU show in a trace; without vectors, nothing is tried out on the CPU first.
+    # Only with this do kernels on a CPU show in a trace; without vectors, nothing is tried out on the CPU first. The
+    # headers of all kernels take longest to compile, so they are compiled once.
     inductor.cpp.enable_kernel_profile, inductor.cpp.vec_isa_ok = True, False
+    inductor.cpp_cache_precompile_headers = True
     torch.manual_seed(0)
     network = Network().to(device)
     record(network, compile_network(network, how), device, folder / f"{how}.trace.json.gz")

@@ -21,7 +21,7 @@ from profzoo.machine import job_limits
 from profzoo.records import atomic_writes
 from profzoo.script_harness import launcher, recorded_files
 from profzoo.script_harness.recorded_files import FOLDER
-from profzoo.terminal import phrases, run_plan
+from profzoo.terminal import run_plan
 from profzoo.tools import unavailable_tools
 from profzoo.tools.ncu import TOOL as NCU
 from profzoo.tools.ncu import doctor as ncu_doctor
@@ -189,10 +189,10 @@ def plan_runs(typed: str, chosen: Sequence[str], options: argparse.Namespace) ->
     # A budget is for counting alone.
     took = [costs[tool] + (asked if tool == NCU else 0.0) for tool in (tools.BASELINE, tools.BASELINE, *chosen)]
     named = [f"{tool} (at most {options.budget})" if tool == NCU else tool for tool in (tools.BASELINE, *chosen)]
-    time = phrases.format_estimate(sum(took) + REST_S)
+    time = formatting.format_estimate(sum(took) + REST_S)
     return (
         f"{len(took)} runs of {typed}, about {options.warmup + options.window} steps each: a first look, then "
-        f"{phrases.list_names(named)}{' (no GPU here)' if on_cpu else ''}; about {time}. All files go to {FOLDER}/"
+        f"{formatting.list_names(named)}{' (no GPU here)' if on_cpu else ''}; about {time}. All files go to {FOLDER}/"
     )
 
 

@@ -3,7 +3,7 @@
 import itertools
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,16 +26,17 @@ How a column is measured is, as far as it has that:
   differ, as the host runs ahead of the GPU and waits for it,
 - the confidence of its interval, whose ends are `x_low` and `x_high` for `x`.
 
-What was not measured is empty. A name with `*` is a family. Three dots stand for the first words of the row above.
-**Shared** are columns that the first section describes, because several tables have them.
+What was not measured is empty. A name with `*` is a family. Three dots stand for the first words of the row above, or
+for all. What is the same in all rows stands in the heading `measured`. **Shared** are columns that the first section
+describes, because several tables have them; `grid_*` are all there that begin so.
 """
 SHARED = "## Columns that several tables have"
-NAMES = "| column | meaning | measured |\n|---|---|---|"
+NAMES = "| column | meaning | measured{} |\n|---|---|---|"
 # A table whose columns are so many is named where another table has all of them.
 LEAST_NAMED = 3
 # First words that a meaning has in common with that of the row above, from which on they are left out.
 LEAST_ALIKE = 4
-# Rows of the page by name of the column, or by names of a column and its interval: meaning, and how it is measured.
+# Rows of the page by name of the column: meaning, and how it is measured.
 Rows = Mapping[str, tuple[str, str]]
 
 
@@ -52,12 +53,12 @@ def page() -> str:
     """Return the page, in Markdown."""
     sections = list(_sections())
     shared = _find_shared(sections)
-    lines = [INTRODUCTION, SHARED, "", *_table(dict(sorted(shared.items(), key=lambda item: item[0].split("`")[1])))]
+    lines = [INTRODUCTION, SHARED, "", *_table(dict(sorted(shared.items())))]
     for section in sections:
         lines += ["## " + ", ".join(f"`{one}`" for one in section.files), "", *_describe_files(section.files)]
         names = [name for name, (means, _) in section.rows.items() if shared.get(name, (None,))[0] == means]
         lines += [f"All columns of `{section.inherited}`.  "] if section.inherited else []
-        lines += [f"Shared: {', '.join(name.split(',')[0] for name in names)}.  "] if names else []
+        lines += [f"Shared: {', '.join(_join_families(names, shared))}.  "] if names else []
         lines += ["", *_table({name: row for name, row in section.rows.items() if name not in names})]
     return "\n".join(lines)
 
@@ -66,12 +67,35 @@ def _table(rows: Rows) -> list[str]:
     """Return the lines of a table; columns with the same cells share a row."""
     lines, before = [], ""
     together: dict[tuple[str, str], list[str]] = {}
-    for names, cells in rows.items():
-        together.setdefault(cells, []).append(names)
+    for name, cells in rows.items():
+        together.setdefault(cells, []).append(f"`{name}`")
+    ways = [rest.split(", ") for _, rest in together]
+    same = [word for word in ways[0] if word and all(word in way for way in ways)] if len(ways) > 1 else []
     for (means, rest), alike in together.items():
-        lines.append(f"| {', '.join(alike)} | {_leave_out(before, means)} | {rest} |")
+        own = ", ".join(word for word in rest.split(", ") if word not in same)
+        lines.append(f"| {', '.join(alike)} | {_leave_out(before, means)} | {own} |")
         before = means
-    return [NAMES, *lines, ""] if lines else []
+    return [NAMES.format("".join(f", {word}" for word in same)), *lines, ""] if lines else []
+
+
+def _join_families(names: Sequence[str], shared: Rows) -> Iterator[str]:
+    """Yield names for the page; those of one beginning are one if they are all that the shared ones have of it.
+
+    >>> list(_join_families(["grid_x", "grid_y", "step_ns"], dict.fromkeys(["grid_x", "grid_y", "step_ns", "step"])))
+    ['`grid_*`', '`step_ns`']
+    """
+    left = list(names)
+    while left:
+        name, parts = left[0], left[0].split("_")
+        for count in range(1, len(parts)):
+            begin = "_".join(parts[:count]) + "_"
+            family = [one for one in shared if one.startswith(begin)]
+            if len(family) > 1 and set(family) <= set(left):
+                name, left = f"{begin}*", [one for one in left if one not in family]
+                break
+        else:
+            left = left[1:]
+        yield f"`{name}`"
 
 
 def _leave_out(before: str, means: str) -> str:
@@ -80,7 +104,7 @@ def _leave_out(before: str, means: str) -> str:
     alike = sum(
         1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(before.split(" "), words, strict=False))
     )
-    return f"... {' '.join(words[alike:])}" if LEAST_ALIKE <= alike < len(words) else means
+    return f"... {' '.join(words[alike:])}".rstrip() if alike >= LEAST_ALIKE else means
 
 
 def _sections() -> Iterator[Section]:
@@ -134,15 +158,7 @@ def _list_rows(columns: Mapping[str, Column]) -> Rows:
     """Return the row of each column; ends of intervals are in the row of their column."""
     ended = {name for name in columns if {f"{name}_low", f"{name}_high"} <= columns.keys()}
     ends = {f"{name}{end}" for name in ended for end in ("_low", "_high")}
-    return {
-        _list_names(name, name in ended): _describe(column, name in ended)
-        for name, column in columns.items()
-        if name not in ends
-    }
-
-
-def _list_names(name: str, has_interval: bool) -> str:
-    return ", ".join(f"`{one}`" for one in ([name, f"{name}_low", f"{name}_high"] if has_interval else [name]))
+    return {name: _describe(column, name in ended) for name, column in columns.items() if name not in ends}
 
 
 def _describe(column: Column, has_interval: bool) -> tuple[str, str]:

@@ -161,15 +161,16 @@ def _describe_explanation(one: Explanation) -> str:
 
 
 def _describe_verdict(meaning: str, evidence: Evidence, chosen: Sequence[Rule]) -> list[str]:
-    lines = [meaning, "", f"*How it is found.* {evidence['told']}", ""]
+    told = evidence["told"]
+    if page := evidence.get("page"):
+        title = PurePosixPath(page.partition("#")[0]).stem.replace("_", " ").capitalize()
+        told = f"{told.rstrip('.')} ([{title}]({os.path.relpath(page, PAGE.parent)}))."
+    lines = [meaning, "", f"*Evidence.* {told}", ""]
     advice = [(_describe_case(rule, one), _as_sentences(one["next"])) for rule in chosen for one in rule["advice"]]
     if len(advice) > 1:
         lines += ["*What to do*:", "", *(f"- *{case}.* {sentences}" for case, sentences in advice)]
     else:
         lines += [f"*What to do.* {advice[0][1] if advice else CLOCKS}"]
-    if page := evidence.get("page"):
-        title = PurePosixPath(page.partition("#")[0]).stem.replace("_", " ").capitalize()
-        lines += ["", f"More: [{title}]({os.path.relpath(page, PAGE.parent)})."]
     return lines
 
 

@@ -24,7 +24,7 @@ import pandas as pd
 
 from profzoo.compare import contributions
 from profzoo.formatting import duration
-from profzoo.statistics import online, sequential
+from profzoo.statistics import sequential
 from profzoo.statistics.speedup import EQUIVALENT, FASTER, SLOWER, UNDECIDED, Ratio
 
 FOUND, RANGE, SAME = "found", "range", "same"
@@ -102,7 +102,7 @@ def share_error(question: int, count: int) -> float:
     expected = max(math.ceil(math.log2(max(count - 1, 1))), 1)
     if question <= expected:
         return PROBE_SHARE / expected
-    return online.give_level(question - expected, LATER_SHARE, half=1)
+    return sequential.give_level(question - expected, LATER_SHARE, half=1)
 
 
 def search(
@@ -158,7 +158,7 @@ class _Questions:
         last, values = self.found.count - 1, list[float]()
         while len(values) < MOST_ROUNDS:
             values.append(self._round(0, last))
-            decision = sequential.decide(values, margin, SIZE_SHARE * self.error, known=online.UNKNOWN)
+            decision = sequential.decide(values, margin, SIZE_SHARE * self.error, known=sequential.UNKNOWN)
             self.found.size = decision.found
             if decision.outcome == EQUIVALENT:
                 self.found.outcome, self.found.why = SAME, f"the last state is as fast as the first within {margin:.0%}"
@@ -231,7 +231,7 @@ class _Questions:
         error, values = self.error * share_error(self.asked, self.found.count), list[float]()
         while len(values) < MOST_ROUNDS:
             values.append(measure_round(len(values)))
-            decision = sequential.decide(values, 0.0, error, known=online.UNKNOWN)
+            decision = sequential.decide(values, 0.0, error, known=sequential.UNKNOWN)
             if decision.outcome in (FASTER, SLOWER):
                 return values, decision.outcome
         return values, UNDECIDED
@@ -242,7 +242,7 @@ class _Questions:
         low, high = found.low, found.high
         values, outcome = self._decide(lambda number: self.sign * self._round(low, high) - self.middle)
         step = [self.sign * (value + self.middle) for value in values]
-        found.step = sequential.decide(step, 0.0, self.error, known=online.UNKNOWN).found
+        found.step = sequential.decide(step, 0.0, self.error, known=sequential.UNKNOWN).found
         if outcome == SLOWER:
             found.outcome = FOUND if high == low + 1 else RANGE
             found.why = "" if high == low + 1 else "the other states of the range do not run, or are like neither end"

@@ -1,7 +1,7 @@
 """Keeps a session of tests in a file that anyone can check, and judges within it with a bounded error over all tests.
 
 The file has JSON lines and only grows. Its first entry has the settings. A test has an entry when it begins, with its
-name, its level (profzoo/statistics/online.py) and the digests of both states, and an entry with its answer: the
+name, its level (profzoo/statistics/sequential.py) and the digests of both states, and an entry with its answer: the
 logarithm of the candidate's over the reference's time of each round, in order, and the outcome. A test that has begun
 has spent its level, whether it was answered or not, so nobody can look at rounds and leave them out. What is tried
 again is a new test with a new name. Each entry has its own digest and that of the entry before it.
@@ -24,7 +24,7 @@ from typing import Any
 from profzoo.errors import DataError, first_error_line
 from profzoo.machine import file_locks
 from profzoo.referee import envelope
-from profzoo.statistics import online, sequential
+from profzoo.statistics import sequential
 from profzoo.statistics.speedup import EQUIVALENT, FASTER, SLOWER, UNDECIDED
 
 Rounds = Callable[[], float]
@@ -96,7 +96,7 @@ def digest_entry(entry: Mapping[str, Any]) -> str:
 
 def decide_rounds(rounds: Sequence[float], comparisons: int, content: SessionContent) -> sequential.Decision:
     """Decide about the rounds of a test at its level, which is the session's error over `comparisons`."""
-    return sequential.decide(rounds, content.margin, content.error, comparisons, online.UNKNOWN)
+    return sequential.decide(rounds, content.margin, content.error, comparisons, sequential.UNKNOWN)
 
 
 def run_rounds(
@@ -208,7 +208,7 @@ def _read_begun(entry: Mapping[str, Any], content: SessionContent, line: int) ->
     number, due = entry["test"], len(content.tests) + 1
     if number != due:
         yield f"begins test {number}, and test {due} is next"
-    level = online.give_level(due, content.error)
+    level = sequential.give_level(due, content.error)
     if entry["level"] != level:
         yield f"gives test {number} the level {entry['level']:.3g}, which is {level:.3g} by the rule"
     for test in content.tests:
@@ -227,7 +227,7 @@ def _read_ended(entry: Mapping[str, Any], content: SessionContent, line: int) ->
     if test.outcome != UNFINISHED:
         yield f"answers test {number} again, which was answered on line {test.line}"
         return
-    comparisons = online.count_comparisons(number)
+    comparisons = sequential.count_comparisons(number)
     found = decide_rounds(rounds, comparisons, content).outcome
     if said != (UNANSWERED if entry["why"] else found):
         yield f"says {envelope.quote(said)} of test {number}, whose rounds give {found}"
@@ -260,11 +260,6 @@ class Session:
             raise DataError(f"{self.path}: {content.flaws[0]}: {CHECKED}")
         return content
 
-    def next_level(self) -> float:
-        """Return the level of the next test that begins."""
-        content = self.read()
-        return online.give_level(len(content.tests) + 1, content.error)
-
     def begin(self, name: str, states: tuple[str, str]) -> SessionTest:
         """Begin a test, which spends its level. A name that is taken gets a number, because it is a new test.
 
@@ -274,7 +269,7 @@ class Session:
             number, taken = len(content.tests) + 1, {test.name for test in content.tests}
             names = (name, *(f"{name} ({count})" for count in range(2, number + 2)))
             free = next(one for one in names if one not in taken)
-            level = online.give_level(number, content.error)
+            level = sequential.give_level(number, content.error)
             fields = {"test": number, "name": free, "reference": states[0], "candidate": states[1], "level": level}
             _append(self.path, {"entry": BEGUN, **fields}, content.head)
         return SessionTest(number, free, states, level)
@@ -292,7 +287,7 @@ class Session:
             if [one.outcome for one in known] != [UNFINISHED] or known[0].name != test.name:
                 raise DataError(f"{self.path}: test {test.number} waits for no answer: begin a new test")
             values = [float(one) for one in rounds]
-            found = decide_rounds(values, online.count_comparisons(test.number), content)
+            found = decide_rounds(values, sequential.count_comparisons(test.number), content)
             outcome = UNANSWERED if why else found.outcome
             entry = {"entry": ENDED, "test": test.number, "rounds": values, "outcome": outcome, "why": why}
             head = _append(self.path, entry, content.head)
@@ -369,7 +364,7 @@ def judge_in_session(
     """
     session = open_session(path)
     content, test, values, why = session.read(), session.begin(name, states), list[float](), ""
-    comparisons, confirmed = online.count_comparisons(test.number), False
+    comparisons, confirmed = sequential.count_comparisons(test.number), False
 
     def note(decision: sequential.Decision) -> bool:
         nonlocal confirmed
@@ -430,7 +425,7 @@ def _describe(tests: Sequence[SessionTest], content: SessionContent, path: Path)
 def _claim(test: SessionTest, content: SessionContent, path: Path) -> envelope.Claim:
     """Return the claim of a test; intervals of all differences in a session hold together, as their outcomes do."""
     error = content.error if test.outcome == EQUIVALENT else test.level
-    found = sequential.decide(test.rounds, content.margin, error, known=online.UNKNOWN).found
+    found = sequential.decide(test.rounds, content.margin, error, known=sequential.UNKNOWN).found
     assert found
     size = f"{abs(found.ratio - 1):.1%} {test.outcome} than" if test.outcome != EQUIVALENT else "equivalent to"
     return envelope.Claim(

@@ -222,3 +222,45 @@ def _quantile(count: int, error: float) -> float:
     """Return half the width of a look's interval, in standard errors."""
     cut = max(count // TRIMMED_OF, 1) if count >= TRIMMED_FROM else 0
     return Size(0.0, 1.0, float(count - 2 * cut - 1)).interval(1 - error)[1]
+
+
+# Levels of the tests of a session. What is tried next depends on earlier answers, and nobody knows how many tests there
+# will be. By alpha spending, the k-th test has a share of the error that depends on k alone, and all shares add up to 1
+# at most (Foster and Stine 2008; online control of the family-wise error rate, Tian and Ramdas 2021). A test measures
+# anew, so the union bound holds for any strategy, whenever a session ends. Rules of the false discovery rate (LORD++,
+# SAFFRON, ADDIS) would let a session buy later luck by gains that it plants; their bound is for fixed times, and their
+# levels depend on outcomes, so that two processes could not test at once. Rounds grow with the logarithm of a level, so
+# the price is small (tests/benchmarks/referee_sessions.py has LORD++ in numbers).
+# Nothing is known of the spread of a test's rounds before the first: this spread is larger than any that programs have.
+# The spread of other processes bounds the error over many programs, and an outlier of one would decide in one round.
+UNKNOWN = Spread(3.0, 3.0)
+# Half of the error is for the first so many tests. Levels of these differ by a factor of four at most; later ones fall
+# with the square of the number.
+HALF = 50
+
+
+def count_comparisons(number: int, half: int = HALF) -> int:
+    """Return by what the error is divided for a test of a session, to which decide is given it.
+
+    The reciprocals h / ((k + h - 1) (k + h)), where h is `half`, add up to 1 over all k: they are differences of h / (k
+    + h). Each is rounded down to the reciprocal of a whole number.
+
+    number: of the test in its session, from 1. half: half of the error is for the first so many tests.
+
+    >>> [count_comparisons(number) for number in (1, 2, 50, 200)]
+    [51, 54, 198, 1245]
+    """
+    if number < 1:
+        raise ValueError(f"a session's tests are numbered from 1, not {number}")
+    return -(-(number + half - 1) * (number + half) // half)
+
+
+def give_level(number: int, error: float = ERROR, half: int = HALF) -> float:
+    """Return the largest probability with which a test of a session may call equal programs faster or slower.
+
+    number: of the test in its session, from 1. error: the same for all tests of the session together. half: as above.
+
+    >>> round(give_level(1), 6), round(give_level(200), 6)
+    (0.00098, 4e-05)
+    """
+    return error / count_comparisons(number, half)

@@ -214,11 +214,6 @@ def join(
     return order[columns].reset_index(drop=True)
 
 
-def time_with(table: pd.DataFrame, quantities: Sequence[str]) -> float:
-    """Return the share of GPU time in rows that have all these quantities."""
-    return float(table.loc[table[list(quantities)].notna().all(axis=1), "share"].sum())
-
-
 def _of_own_range(table: pd.DataFrame, ranged: pd.DataFrame) -> pd.DataFrame:
     """Prefer, in each row, counters from its own range to counters of all ranges."""
     if ranged.empty:

@@ -18,9 +18,10 @@ from snakemake.logging import LogEvent, LogHandlerBase
 from profzoo import formatting
 from profzoo.cell import rerun_commands
 from profzoo.collect.failures import explain_os_error
+from profzoo.formatting import format_count, format_estimate, join_first_names
 from profzoo.machine import job_limits
 from profzoo.records import derived_outputs
-from profzoo.terminal import phrases, run_end, run_plan
+from profzoo.terminal import run_end, run_plan
 from profzoo.terminal.run_plan import Place, Progress
 from profzoo.tools import unavailable_tools
 from profzoo.workflow import snakemake_internals, up_to_date
@@ -97,10 +98,10 @@ def _explain_needed(affected: str, rule: str, collects: bool) -> str:
     files = affected.replace(STORED, "").split()
     if STORED in affected:
         return (
-            f"{rule} needs {phrases.join_first_names(files, SHOWN)} from the storage of the profile, and finds nothing "
+            f"{rule} needs {join_first_names(files, SHOWN)} from the storage of the profile, and finds nothing "
             "there: call snakemake in the project on the volume that pods mount, at the path of default-storage-prefix"
         )
-    line = f"no rule of this run makes {phrases.join_first_names(files, SHOWN)}, which {rule} needs"
+    line = f"no rule of this run makes {join_first_names(files, SHOWN)}, which {rule} needs"
     if not collects:
         # The rules that measure are left out.
         return f"{line}; with collect=false nothing is measured"
@@ -323,7 +324,7 @@ class LogHandler(LogHandlerBase):
             self._line(number, run_end.summarise_measurement(task, took), now)
         elif now - self.spoke > SILENCE_S:
             over, all_of_them = progress.counted(False)
-            self._parts([task.what, f"{over} of {phrases.format_count(all_of_them, 'job')}", *self._left(now)])
+            self._parts([task.what, f"{over} of {format_count(all_of_them, 'job')}", *self._left(now)])
         for line in run_end.format_first_plan(progress, number, self.width, self.place.unable):
             self.say(line)
 
@@ -355,11 +356,11 @@ class LogHandler(LogHandlerBase):
         if over == all_of_them:
             _, others = progress.counted(False)
             if others > run_plan.FEW:
-                self._parts([f"then {phrases.format_count(others, 'post-processing job')}", *self._left(now)], "dim")
+                self._parts([f"then {format_count(others, 'post-processing job')}", *self._left(now)], "dim")
 
     def _left(self, now: float) -> list[str]:
         left = self._progress().left_s(now)
-        return [f"~{phrases.format_estimate(left)} left"] if left >= 1 and not self.place.remote else []
+        return [f"~{format_estimate(left)} left"] if left >= 1 and not self.place.remote else []
 
     def _parts(self, parts: Sequence[str], colour: str = "") -> None:
         """Print the parts of a line, without the last ones if there is no room for them."""

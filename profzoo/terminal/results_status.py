@@ -15,7 +15,6 @@ from profzoo.collect import version_changes
 from profzoo.errors import suggest_nearest
 from profzoo.records import output_status
 from profzoo.records.output_status import OutputState, OutputVerdict
-from profzoo.terminal import phrases
 from profzoo.tools import tool_versions
 from profzoo.workflow import snakemake_internals, up_to_date
 
@@ -107,7 +106,7 @@ def format_age(seconds: float) -> str:
     for size, unit in ((86_400, "day"), (3_600, "h"), (60, "min")):
         if seconds >= size:
             count = round(seconds / size)
-            return f"{count} {unit}" if unit != "day" else phrases.format_count(count, unit)
+            return f"{count} {unit}" if unit != "day" else formatting.format_count(count, unit)
     return f"{max(0, round(seconds))} s"
 
 
@@ -117,10 +116,10 @@ def format_status(found: Sequence[Measurement], results: Path, now: datetime) ->
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADING))]
     lines = ["  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     of_state = Counter(one.state.partition(":")[0] for one in found)
-    cells = phrases.format_count(len({one.cell for one in found}), "cell")
+    cells = formatting.format_count(len({one.cell for one in found}), "cell")
     counts = ", ".join(f"{count} {state}" for state, count in of_state.most_common())
     total = sum(path.lstat().st_size for path in results.rglob("*") if path.is_file())
-    measured = f"{phrases.format_count(len(found), 'measurement')} of {cells}"
+    measured = f"{formatting.format_count(len(found), 'measurement')} of {cells}"
     return [*lines, "", f"{measured}: {counts}; {results} takes {formatting.size(total)}"]
 
 

@@ -17,12 +17,12 @@ from profzoo.cell import rerun_commands, schema, settings
 from profzoo.cell.config_types import Config
 from profzoo.collect import failures, version_changes
 from profzoo.errors import ConfigError
+from profzoo.formatting import format_count, format_duration, join_first_names, list_names
 from profzoo.plans import recipes
 from profzoo.plans.plan import ADVISABLE, HELPS, NO_BOTTLENECKS
 from profzoo.range_names import IMPORTED
 from profzoo.records import derived_outputs, record
 from profzoo.records.record import DamagedRecordError
-from profzoo.terminal import phrases
 from profzoo.terminal.run_plan import Progress, Task, cell_folder
 from profzoo.verdicts import AMDAHL, ONLY_ITSELF, SIMULATED
 
@@ -293,7 +293,7 @@ def summarise_measurement(task: Task, took_s: float) -> list[str]:
             found.append(f"{rate:,.0f} samples/s" if rate >= 100 else f"{rate:.3g} samples/s")
     elif tool in counting and isinstance(launches := (sidecar.get("plan") or {}).get("launches"), int):
         found.append(f"{launches:,} launches")
-    return found or [f"in {phrases.format_duration(took_s)}"]
+    return found or [f"in {format_duration(took_s)}"]
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -355,7 +355,7 @@ def list_missing(missing: Iterable[Mapping[str, str]]) -> list[str]:
         of_tool = f"no results of {one['tool']}" if one["tool"] else "no results"
         found.setdefault((of_tool, one["why"]), []).append(f"{one['model']} {one['phase']}")
     return [
-        f"{nothing} in {phrases.format_count(len(cells), 'cell')} ({phrases.join_first_names(cells, LISTED)}): {why}"
+        f"{nothing} in {format_count(len(cells), 'cell')} ({join_first_names(cells, LISTED)}): {why}"
         for (nothing, why), cells in found.items()
     ]
 
@@ -382,7 +382,7 @@ def list_taken(
             found.setdefault(f"taken with other settings than asked for, {TAKEN}: {words}", set()).add(one.cell)
     order = [f"{model} {phase}" for model, phase in cells]
     return [
-        f"{phrases.format_count(len(own), 'cell')} ({phrases.join_first_names(sorted(own, key=order.index), LISTED)}) "
+        f"{format_count(len(own), 'cell')} ({join_first_names(sorted(own, key=order.index), LISTED)}) "
         f"{'is' if len(own) == 1 else 'are'} {words}"
         for words, own in found.items()
     ]
@@ -425,7 +425,7 @@ def format_run_end(progress: Progress, seconds: float, answer: Sequence[str], wi
     done = [progress.tasks[number] for number in progress.took]
     rows = [("failed", _first(progress))] if len(progress.failed) > 1 else []
     if new := _new(done):
-        rows.append(("new", f"{new}; in {phrases.format_duration(seconds)}"))
+        rows.append(("new", f"{new}; in {format_duration(seconds)}"))
     folders = [path for task in done if task.rule == "convert_tables" for path in task.outputs]
     pages = [path for task in done if task.what == "pages" for path in task.outputs]
     told = "by you: finished results are kept, and the same command continues the run"
@@ -577,11 +577,11 @@ def _new(done: Sequence[Task]) -> str:
     for what, names in cells.items():
         tools.setdefault(tuple(sorted(names)), []).append(what)
     measured = [
-        f"{names[0] if len(names) == 1 else phrases.format_count(len(names), 'cell')} under {phrases.list_names(under)}"
+        f"{names[0] if len(names) == 1 else format_count(len(names), 'cell')} under {list_names(under)}"
         for names, under in tools.items()
     ]
     parts = [", ".join(measured)] if measured else []
     for kind, thing in (("tables", "table"), ("figures", "figure")):
         number = sum(len(task.outputs) // FORMATS.get(kind, 1) for task in done if task.what == kind)
-        parts += [phrases.format_count(number, thing)] if number else []
+        parts += [format_count(number, thing)] if number else []
     return "; ".join(parts)

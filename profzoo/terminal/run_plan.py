@@ -11,8 +11,8 @@ from typing import Any
 
 from profzoo import tools
 from profzoo.cell import schema
+from profzoo.formatting import format_count, format_estimate, join_first_names
 from profzoo.io import strict_yaml
-from profzoo.terminal import phrases
 from profzoo.tools import BASELINE
 
 # Names jobs of the workflow for readers: cell and tool of a measurement, or the kind of another job's outputs.
@@ -284,7 +284,7 @@ class Place:
         >>> str(Place(2, False))
         'on 2 GPUs'
         """
-        return f"on {phrases.format_count(self.gpus, 'GPU')}" if self.gpus else "on this CPU"
+        return f"on {format_count(self.gpus, 'GPU')}" if self.gpus else "on this CPU"
 
 
 def plan_headline(progress: Progress, place: Place, guessed: float) -> str:
@@ -296,18 +296,18 @@ def plan_headline(progress: Progress, place: Place, guessed: float) -> str:
     others = sum(not task.measures and bool(task.outputs) for task in progress.tasks.values())
     if not measuring and others <= FEW:
         return ""
-    time = phrases.format_estimate(progress.left_s(0.0))
+    time = format_estimate(progress.left_s(0.0))
     if not measuring:
-        return f"{phrases.format_count(others, 'post-processing job')}: about {time}"
-    cells = phrases.format_count(len(cells_to_measure(measuring)), "cell")
+        return f"{format_count(others, 'post-processing job')}: about {time}"
+    cells = format_count(len(cells_to_measure(measuring)), "cell")
     asked = list(dict.fromkeys(_tool(task) for task in measuring if task.what not in BESIDES))
-    tools = phrases.format_count(len(asked), "tool") if len(asked) > 1 else (asked or [measuring[0].what])[0]
+    tools = format_count(len(asked), "tool") if len(asked) > 1 else (asked or [measuring[0].what])[0]
     needed = {name.split()[0] for name in asked} or {task.what for task in measuring if task.what != "weights"}
     if needed and needed <= set(place.unable):
         return f"{cells}, {tools}: cannot run here"
     basis = ", estimated from other machines" if guessed > 0.5 else ""
     if place.remote:
-        total = phrases.format_estimate(
+        total = format_estimate(
             sum(progress.expected[number] for number, task in progress.tasks.items() if task.measures)
         )
         return f"{cells}, {tools}: about {total} of GPU time, in jobs of the batch system{basis}"
@@ -345,8 +345,8 @@ def dry_run_screen(progress: Progress, reasons: Mapping[int, Sequence[str]], wid
         mine = numbers[key]
         told = Counter(reason for number in mine for reason in set(reasons.get(number, ())))
         why = ", ".join(reason for reason, _ in told.most_common(REASONS_SHOWN))
-        time = phrases.format_estimate(sum(progress.expected[number] for number in mine))
-        rows.append((key[1], phrases.format_count(len(mine), "job"), f"~{time}", why))
+        time = format_estimate(sum(progress.expected[number] for number in mine))
+        rows.append((key[1], format_count(len(mine), "job"), f"~{time}", why))
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
     lines = [
         f"  {what:<{widths[0]}}  {count:>{widths[1]}}  {time:>{widths[2]}}  {why}".rstrip()[:width]
@@ -360,7 +360,7 @@ def _about(progress: Progress, width: int) -> list[str]:
     done = progress.tasks.values()
     models = sorted({cell.split()[0] for cell in cells_to_measure([task for task in done if task.measures]) if cell})
     pages = [path for task in done if task.what == "pages" for path in task.outputs]
-    lines = [f"  models: {phrases.join_first_names(models, MODELS_SHOWN)}"] if models else []
+    lines = [f"  models: {join_first_names(models, MODELS_SHOWN)}"] if models else []
     lines += [f"  makes {path}" for path in pages]
     return [part for line in lines for part in _folded(line, width)]
 

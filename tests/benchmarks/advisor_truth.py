@@ -244,6 +244,12 @@ def write_page(truth: Truth, rules: pd.DataFrame) -> str:
     lines = [PAGE.format(draws=score.DRAWS, columns="\n".join(columns))]
     for part in cli.list_parts(truth.advice, truth):
         rows = score.score_all({cli.OWN: truth.advice}, truth, *part)
+        if part[1] != "held_out":
+            right = cli.format_estimate(rows[0].hits, "hits", 0)
+            when = " by the rules that then met the other half" if rows[0].source == score.PLANTED else ""
+            told = f"Of {rows[0].cells} {cli.TITLES[part]}, {right} have the right first advice{when}."
+            lines += [f"{told} `profzoo score` prints their table.", ""]
+            continue
         title = cli.TITLES[part]
         lines += [f"## {title[0].upper()}{title[1:]}", "", _explain(rows[0]), "", *_as_markdown(cli.tabulate(rows)), ""]
         alike = cli.compare_alike(cli.OWN, truth.advice, truth, *part)
@@ -258,8 +264,6 @@ def _explain(own: Score) -> str:
     told = f"{own.cells} cells of {own.hits.models} models, on NVIDIA {'H200' if own.source == TRIALS else 'H100'}."
     if own.source == TRIALS:
         return f"{told} profzoo's intervals follow from the errors of other models."
-    if own.half == "development":
-        return f"{told} profzoo's verdicts are those of the rules that then met the half that was held out."
     return (
         f"{told} profzoo's verdicts are those of the first look. Its gains are of later rules, where these name the\n"
         "same verdict. What was said of each sealed program was not recorded: [Planted\n"

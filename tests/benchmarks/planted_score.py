@@ -13,28 +13,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from profzoo.formatting import gain_with_interval
 from tests.planted import plan_scoring, scoring
 from tests.planted.cases import DEVELOPMENT, GROUPS, find_cases
 
-COLUMNS = (
-    "case",
-    "kind",
-    "first verdict",
-    "right",
-    "second verdict",
-    "among two",
-    "causes",
-    "impossible graph",
-    "expected",
-    "measured",
-    "error",
-    "in it",
-    "width",
-    "setting",
-    "best plan",
-    "its gain",
-)
 Scored = tuple[scoring.Scored, plan_scoring.BestPlan]
 
 
@@ -48,36 +29,6 @@ def score_folder(results: Path, half: str) -> list[Scored]:
 
 
 NO_PLANS = pd.DataFrame(columns=["model", "phase", "rank", "settings", "gain", "gain_low", "gain_high", "outlook"])
-
-
-def describe(one: scoring.Scored, plan: plan_scoring.BestPlan) -> str:
-    """A line of the table about a case."""
-    measured = one.measured
-    told = one.expected == one.expected
-    words = (
-        one.case.name,
-        one.case.kind,
-        one.verdict or "none",
-        "yes" if one.right else "no",
-        one.second,
-        "yes" if one.among_two else "no",
-        ", ".join(one.case.first_cause),
-        "yes" if one.impossible else "",
-        _describe_gain(one.expected, one.low, one.high) if told else "",
-        f"{measured.gain:.2f} [{measured.low:.2f}, {measured.high:.2f}]",
-        f"{one.error:.0%}" if told else "",
-        ("yes" if one.holds else "no") if told else "",
-        f"{one.width:.2f}" if one.width == one.width else "",
-        one.case.setting,
-        plan.settings,
-        _describe_gain(plan.gain, plan.low, plan.high) if plan.settings else "",
-    )
-    return f"| {' | '.join(words)} |"
-
-
-def _describe_gain(gain: float, *ends: float) -> str:
-    told, between = gain_with_interval(gain, *(None if end != end else end for end in ends))
-    return f"{told} ({between})" if between else told
 
 
 def tabulate(scored: Sequence[Scored]) -> pd.DataFrame:
@@ -104,11 +55,11 @@ def print_folder(folder: Path, half: str) -> pd.DataFrame:
     scored = score_folder(results, half)
     counted = "with counters" if (results / "tables" / "roofline.csv").is_file() else "without counters"
     print(f"{half}, {counted}: {len(scored)} of {len(find_cases(half))} cases were measured\n")
-    lines = [describe(one, plan) for one, plan in scored]
-    print(f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|", *lines, sep="\n")
+    table = tabulate(scored)
+    print(table.round(2).to_string(index=False))
     print("", *scoring.summarise([one for one, _ in scored]), sep="\n")
     print(*plan_scoring.summarise_plans([(one.measured, plan) for one, plan in scored]), sep="\n")
-    return tabulate(scored).assign(folder=str(folder), counters=counted == "with counters")
+    return table.assign(folder=str(folder), counters=counted == "with counters")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,8 +1,7 @@
-"""Scores policies that choose a cell's settings, by what trials measured of the chosen settings."""
+"""Chooses a cell's settings as profzoo advises them, by what trials say of it, and holds gains against expected ones."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -11,10 +10,11 @@ from profzoo.plans.cell_plans import rank_plans
 from profzoo.plans.plan import ADVISABLE, Plan, judge_interval
 from profzoo.tables.schemas import CELL
 from profzoo.trials.trial_table import FAILED, REFUSED
+from profzoo.verdicts.advice_scores import TOGETHER, find_kind
+from tests.benchmarks.advice_scoring import HELD_OUT, find_half
 
 Words = frozenset[str]
 NOTHING: Words = frozenset()
-GRAPH_AND_BF16: Words = frozenset({"graph=true", "precision=bf16"})
 
 
 @dataclass(frozen=True)
@@ -22,36 +22,16 @@ class TriedSetting:
     """What trials say of settings on a cell; gain is NaN if it was not measured.
 
     expected, low: expected gain and the lower end of its interval, NaN without one. advised: whether a verdict advised
-    them. failed: whether they failed or were refused.
+    them.
     """
 
     gain: float
     expected: float
     low: float
     advised: bool
-    failed: bool
 
 
 TriedCell = Mapping[Words, TriedSetting]
-Policy = Callable[[TriedCell], Words]
-
-
-@dataclass(frozen=True)
-class PolicyScore:
-    """What a policy gains.
-
-    gain: geometric mean over the cells on which trials measured its choice, NaN without any; cells: their number.
-    unmeasured: number of cells on which the choice was not tried. unchanged: number of cells on which the policy
-    chooses nothing. failed: number of cells on which its choice failed or was refused. A cell that is unchanged or on
-    which the choice failed counts as a gain of 1.
-    """
-
-    policy: str
-    gain: float
-    cells: int
-    unmeasured: int
-    unchanged: int
-    failed: int
 
 
 def list_tried_cells(trials: pd.DataFrame) -> list[TriedCell]:
@@ -65,10 +45,9 @@ def list_tried_cells(trials: pd.DataFrame) -> list[TriedCell]:
     for _, rows in trials.groupby(CELL, sort=True):
         own: dict[Words, TriedSetting] = {}
         for row in rows.to_dict("records"):
-            failed = row["verdict"] in (FAILED, REFUSED)
             words = frozenset(str(row["words"]).split())
-            if words and (failed or row["gain"] > 0):
-                found = TriedSetting(row["gain"], row["expected"], row["expected_low"], bool(row["advised"]), failed)
+            if words and (row["verdict"] in (FAILED, REFUSED) or row["gain"] > 0):
+                found = TriedSetting(row["gain"], row["expected"], row["expected_low"], bool(row["advised"]))
                 own.setdefault(words, found)
         cells.append(own)
     return cells
@@ -97,58 +76,47 @@ def choose_advice(cell: TriedCell) -> Words:
     return max(advised, key=lambda words: advised[words], default=NOTHING)
 
 
-def choose_best_measured(cell: TriedCell) -> Words:
-    """Choose the settings with the largest measured gain, or nothing if none exceeds 1."""
-    gains = {words: one.gain for words, one in cell.items() if one.gain > 1}
-    return max(gains, key=lambda words: gains[words], default=NOTHING)
+def list_picks(trials: pd.DataFrame) -> pd.DataFrame:
+    """Return the trial of each cell's best plan with its `half`, `kind` and `network`; trials: the table of trials."""
+    rows = []
+    for _, own in trials.groupby(CELL, sort=True):
+        (cell,) = list_tried_cells(own)
+        best = choose_best_plan(cell)
+        chosen = own["words"].map(lambda words, best=best: frozenset(str(words).split()) == best)
+        rows.append(own[chosen & own["gain"].gt(0)].head(1))
+    picks = pd.concat(rows)
+    return picks.assign(
+        half=picks["model"].map(find_half),
+        kind=picks["words"].map(find_kind),
+        network=picks["model"].str.partition("@")[0],
+    )
 
 
-def choose_always(words: Words, cell: TriedCell) -> Words:
-    """Choose the same settings for every cell."""
-    return words
+def mean_ratio(picks: pd.DataFrame) -> float:
+    """Return the geometric mean of expected over measured gains."""
+    return float(np.exp(np.log(picks["expected"] / picks["gain"]).mean()))
 
 
-def fit_constant(cells: Sequence[TriedCell], in_all: bool) -> Words:
-    """Return the settings with the largest mean gain over the cells on which they were tried.
-
-    in_all: whether to consider only settings that were tried on all cells. Trials try combinations only of settings
-    that helped, so that the mean gain of a combination is over the cells that suit it.
-    """
-    logs: dict[Words, list[float]] = {}
-    for cell in cells:
-        for words, one in cell.items():
-            logs.setdefault(words, []).append(0.0 if one.failed else float(np.log(one.gain)))
-    known = {words: np.mean(own) for words, own in logs.items() if not in_all or len(own) == len(cells)}
-    return max(known, key=lambda words: known[words], default=NOTHING)
+def correct_by_others(picks: pd.DataFrame) -> pd.Series:
+    """Return the expected gains, divided by how much too hopeful plans of other networks were."""
+    others = (picks[picks["network"] != network] for network in picks["network"])
+    return picks["expected"] / [max(mean_ratio(one), 1.0) for one in others]
 
 
-def score_policy(name: str, policy: Policy, cells: Sequence[TriedCell]) -> PolicyScore:
-    gains, unchanged, failed = [], 0, 0
-    for cell in cells:
-        words = policy(cell)
-        if words and words not in cell:
-            continue
-        fails = bool(words) and cell[words].failed
-        unchanged, failed = unchanged + (not words), failed + fails
-        gains.append(cell[words].gain if words and not fails else 1.0)
-    mean = float(np.exp(np.log(gains).mean())) if gains else float("nan")
-    return PolicyScore(name, mean, len(gains), len(cells) - len(gains), unchanged, failed)
-
-
-def score_policies(cells: Sequence[TriedCell], fitted: Sequence[TriedCell]) -> Iterator[PolicyScore]:
-    """Yield the scores of all policies on cells, the best possible first.
-
-    fitted: the cells that policies with the same settings for all cells are fitted to.
-    """
-    yield score_policy("best that was tried", choose_best_measured, cells)
-    yield score_policy("best plan", choose_best_plan, cells)
-    yield score_policy("advice of verdicts", choose_advice, cells)
-    best = {
-        fit_constant(fitted, in_all=False): ", best on the first half",
-        fit_constant(fitted, in_all=True): ", best on the first half of settings that all its cells tried",
-    }
-    tried_in_all = set.intersection(*(set(cell) for cell in cells)) if cells else set()
-    for words in sorted({*tried_in_all, *best, GRAPH_AND_BF16}, key=sorted):
-        name = f"always {' '.join(sorted(words))}{best.get(words, '')}"
-        yield score_policy(name, partial(choose_always, words), cells)
-    yield score_policy("nothing", partial(choose_always, NOTHING), cells)
+def describe_picks(trials: pd.DataFrame) -> list[str]:
+    """Lines of what was expected of the best plans of the held-out half, over what they gained."""
+    picks = list_picks(trials)
+    picks = picks[picks["half"] == HELD_OUT]
+    several = picks[picks["kind"].str.contains(TOGETHER, regex=False)]
+    lines = [
+        "",
+        "| best plans | cells | expected / measured | its 95 % interval | corrected by others |",
+        "|---" * 5 + "|",
+    ]
+    for name, own in (("all", picks), ("of several settings", several)):
+        logs = np.log(own["expected"] / own["gain"])
+        half = 1.96 * logs.std() / np.sqrt(len(own))
+        ends = " to ".join(f"{np.exp(logs.mean() + end):.2f}" for end in (-half, half))
+        corrected = mean_ratio(own.assign(expected=correct_by_others(own)))
+        lines.append(f"| {name} | {len(own)} | {mean_ratio(own):.2f} | {ends} | {corrected:.2f} |")
+    return lines

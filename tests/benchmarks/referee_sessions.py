@@ -3,7 +3,7 @@
 Processes are simulated (tests/processes.py and sequential_power.py). Each patch has a kind of process, which its retries
 and variants share, and each test measures new rounds. Strategies choose what to try by what was answered. By strategy
 and rule of levels it prints the share of sessions with any false `faster`, the mean share of false ones among all
-`faster`, and the rounds of a session. The rules are alpha spending (profzoo/statistics/online.py), none (5 % each), and
+`faster`, and the rounds of a session. The rules are alpha spending (profzoo/statistics/sequential.py), none (5 % each), and
 LORD++ for comparison. Then 20 gains of 3 % hide among 180 no-ops: how many are found, by kind of process, if what is
 undecided is tried once more. `--real MINUTES` runs a session of two copies of a tiny network on this CPU, in processes
 that alternate, and prints its answers; `--keep FILE` keeps its file.
@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from profzoo.referee import session as sessions
-from profzoo.statistics import online
+from profzoo.statistics import sequential
 from profzoo.statistics.speedup import EQUIVALENT, FASTER, UNDECIDED
 from tests.benchmarks import sequential_power
 
@@ -66,7 +66,7 @@ Rule = Callable[[Sequence[str]], float]
 
 
 def spend(outcomes: Sequence[str]) -> float:
-    return online.count_comparisons(len(outcomes) + 1)
+    return sequential.count_comparisons(len(outcomes) + 1)
 
 
 def no_control(outcomes: Sequence[str]) -> float:

@@ -19,57 +19,19 @@ from profzoo.io import csv_tables as reading
 from profzoo.tables.schemas import CELL
 from profzoo.trials import trial_table
 from profzoo.verdicts import advice_scores
-from tests.benchmarks import advice_scoring, past_gains, policy_scores, recorded_cells
+from tests.benchmarks import advice_scoring, policy_scores, recorded_cells
 
 TABLES = sorted((Path(__file__).parents[1] / "data/trials").glob("*.csv"), key=lambda path: path.stem)
-# Each share beside what it is worth by.
-SHARES = ("median_error", "constant_error", "error", "covered")
-OF_ADVICE = ("helped", "slowed_down", "undecided")
 
 
-def by_cell(trials: pd.DataFrame) -> list[str]:
-    """Lines of a table of all cells, those of the held-out half first: expected gain and measured one, by settings."""
+def tabulate_cells(trials: pd.DataFrame) -> pd.DataFrame:
+    """Return expected and measured gains of all cells by settings, those of the held-out half first."""
     known = trials[trials["outcome"] != ""]
     told = known["expected"].map("{:.2f}".format) + " / " + known["gain"].map("{:.2f}".format)
     told = told.mask(known["advised"], "**" + told + "**")
     half = known["model"].map(advice_scoring.find_half)
     table = known.assign(told=told, half=half).pivot_table("told", ["half", *CELL], "settings", aggfunc="first")
-    table = table.fillna("").sort_index(level=[0, 1, 2], ascending=[False, True, True])
-    lines = [f"| cell | {' | '.join(table)} |", "|---|" + "---|" * len(table.columns)]
-    return lines + [
-        f"| {' '.join(cell[1:])} | {' | '.join(row)} |" for cell, row in zip(table.index, table.values, strict=True)
-    ]
-
-
-def policy_lines(each: Sequence[pd.DataFrame]) -> list[str]:
-    """Lines of what policies gain that choose each cell's settings, by series of trials and half of the zoo."""
-    halves = (advice_scoring.FITTED, advice_scoring.HELD_OUT)
-    cells = {
-        (place, half): policy_scores.list_tried_cells(one[one["model"].map(advice_scoring.find_half) == half])
-        for place, one in enumerate(each, 1)
-        for half in halves
-    }
-    fitted = [cell for (_, half), own in cells.items() if half == advice_scoring.FITTED for cell in own]
-    names = [
-        "series",
-        "half",
-        "settings of each cell chosen by",
-        "gain",
-        "cells",
-        "not tried",
-        "nothing chosen",
-        "failed",
-    ]
-    lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
-    for (place, half), own in cells.items():
-        for one in policy_scores.score_policies(own, fitted) if own else ():
-            gain = f"{one.gain:.2f}" if one.cells else ""
-            lines.append(
-                f"| {place} | {half} | {one.policy} | {gain} | {one.cells} | {one.unmeasured} | {one.unchanged} | "
-                f"{one.failed} |"
-            )
-    lines += ["", f"| {advice_scoring.FITTED}, each cell corrected by the others | gain |", "|---|---|"]
-    return lines + [f"| {one.policy} | {one.gain:.3f} |" for one in past_gains.cross_validate(fitted)]
+    return table.fillna("").sort_index(level=[0, 1, 2], ascending=[False, True, True])
 
 
 def interval_lines(scored: pd.DataFrame, told: advice_scores.Scores) -> list[str]:
@@ -104,12 +66,12 @@ def read_trials(path: Path) -> pd.DataFrame:
 
 def list_origins(paths: Sequence[Path], trials: pd.DataFrame) -> Mapping[str, Any]:
     """Return what scores.yaml says of where its scores come from, and the hopefulness of the plans that are chosen."""
-    picks = past_gains.list_picks(trials)
+    picks = policy_scores.list_picks(trials)
     chosen = picks[
         picks["half"].eq(advice_scoring.HELD_OUT) & picks["kind"].str.contains(advice_scores.TOGETHER, regex=False)
     ]
     return {
-        "picked": round(past_gains.mean_ratio(chosen), 4),
+        "picked": round(policy_scores.mean_ratio(chosen), 4),
         "gpus": sorted(trials["device"].dropna().unique()) if "device" in trials else [],
         "kept": [path.name for path in paths if not path.with_suffix("").is_dir()],
     }
@@ -121,29 +83,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("tables", nargs="*", type=Path, default=TABLES, metavar="CSV")
     parser.add_argument("--write", action="store_true", help="record the score in profzoo/verdicts/scores.yaml")
     options = parser.parse_args(arguments)
-    series = [read_trials(path) for path in options.tables]
-    trials = advice_scoring.add_intervals(pd.concat(series, keys=range(len(series))))
-    each = [trials.loc[number] for number in range(len(series))]
-    trials = trials.reset_index(drop=True)
+    series = pd.concat([read_trials(path) for path in options.tables], ignore_index=True)
+    trials = advice_scoring.add_intervals(series)
     scored = advice_scoring.score_advice(trials)
     print(f"{(trials['processes'] > 0).sum()} trials on {len(trials.groupby(['model', 'phase']))} cells")
-    names = ["half", "settings", "trials", "median error", "one gain for all", "nine of ten", "in the interval"]
-    names += ["its width", "without 1", "hits", "advised", "helped", "slower", "undecided"]
-    print(f"| {' | '.join(names)} |", "|---" * len(names) + "|", sep="\n")
-    for row in scored.to_dict("records"):
-        shares, own = (" | ".join(f"{row[name]:.0%}" for name in names) for names in (SHARES, OF_ADVICE))
-        interval = f"{row['width']:.2f} times | {row['tells']:.0%} | {row['hits']:.0%}"
-        print(f"| {row['half']} | {row['kind']} | {row['trials']} | {shares} | {interval} | {row['advised']} | {own} |")
+    print(scored.round(2).to_string(index=False))
     text, origins = advice_scores.FILE.read_text(encoding="utf-8"), list_origins(options.tables, trials)
     text = advice_scoring.update_scores_text(scored, text, origins)
     told = advice_scores.check_scores(yaml.safe_load(text))
     print("\nintervals by the errors of other models of the held-out half\n", *interval_lines(scored, told), sep="\n")
-    print("", *policy_lines(each), *past_gains.describe_picks(trials), sep="\n")
-    print("\nexpected / measured, bold where advised\n", *by_cell(trials), sep="\n")
-    print("\n| cell | settings | verdict | expected | measured | outcome |\n|---|---|---|---|---|---|")
-    for row in advice_scoring.largest_misses(trials).itertuples():
-        gains = f"{row.expected:.2f} | {row.gain:.2f} ({row.gain_low:.2f} to {row.gain_high:.2f})"
-        print(f"| {row.model} {row.phase} | {row.settings} | {row.advised_by} | {gains} | {row.outcome} |")
+    print(*policy_scores.describe_picks(trials), sep="\n")
+    print("\nexpected / measured, bold where advised\n", tabulate_cells(trials).to_string(), sep="\n")
+    print(
+        "\nmisses, the largest first\n", advice_scoring.largest_misses(trials).round(2).to_string(index=False), sep="\n"
+    )
     if options.write:
         advice_scores.FILE.write_text(text, encoding="utf-8")
         for name in origins["kept"]:

@@ -33,7 +33,6 @@ COMPARED = {
     rf"make demo|{DEMO}( --config collect=false)?|snakemake -n report --configfile .*": "test_the_demo_prints_these_lines",
     r"snakemake -n": "test_the_plan_of_the_zoo_has_these_lines",
     r"snakemake doctor": "test_doctor_prints_these_lines",
-    r"snakemake figuers|snakemake all --config tol=nsys": "test_planned_commands.py",
     r"snakemake (-n )?(status|clean)( --config.*)?": "test_status_and_clean_print_these_lines",
     r"snakemake compare --config.* models=lstm .* candidate=\w+ .*": "test_a_comparison_prints_these_lines",
 }

@@ -61,8 +61,6 @@ NEVER = {
     "name=run7": "tests/workflow/test_imported.py runs it on a machine without a GPU",
     "snakemake clean": "it would remove what the others need",
     "fail_on=": "its exit code is the outcome of a comparison",
-    "figuers": "it is a mistake that the page shows",
-    "tol=nsys": "it is a mistake that the page shows",
     "collect=false": "it needs results of every tool",
     "containers/": "it needs a container",
 }

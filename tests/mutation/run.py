@@ -68,8 +68,7 @@ WITHOUT_NUMBERS = {
     **dict.fromkeys((f"figures/{name}.py" for name in ("__init__", "drawing", "palette", "plots")),
                     "place marks and texts on paper"),
     **dict.fromkeys((f"report/{name}.py" for name in ("glossary",)), "write texts"),
-    "tools/unavailable_tools.py": "writes texts",
-    **dict.fromkeys((f"terminal/{name}.py" for name in ("log_handler", "phrases")), "write texts"),
+    **dict.fromkeys(("terminal/log_handler.py", "tools/unavailable_tools.py"), "write texts"),
 }  # fmt: skip
 # Functions in which a mistake would reach beyond the tests: mounts over the machine's own /proc, where this is run by
 # root, or kills other processes of this user.

@@ -68,14 +68,6 @@ def test_launches_outside_every_range_are_one_row() -> None:
     ]
 
 
-def test_time_with_all_quantities_is_of_rows_that_have_every_one() -> None:
-    table = pd.DataFrame({"share": [0.5, 0.3, 0.15, 0.05], "l2_bytes": [1, 2, np.nan, np.nan],
-                          "dram_bytes": [1, np.nan, 3, np.nan]})  # fmt: skip
-    assert kernel_table.time_with(table, ["l2_bytes", "dram_bytes"]) == 0.5
-    assert kernel_table.time_with(table, ["l2_bytes"]) == pytest.approx(0.8)
-    assert kernel_table.time_with(table.assign(dram_bytes=0.0, l2_bytes=0.0), ["dram_bytes", "l2_bytes"]) == 1
-
-
 @pytest.fixture
 def written(tmp_path: Path) -> tuple[pd.DataFrame, Path]:
     """A table with a row of each source, of which ncu's alone has no time, and none has all counters."""

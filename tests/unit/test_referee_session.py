@@ -15,7 +15,7 @@ import pytest
 from profzoo.errors import DataError
 from profzoo.referee import envelope
 from profzoo.referee import session as sessions
-from profzoo.statistics import online
+from profzoo.statistics import sequential
 from tests.benchmarks import referee_sessions, sequential_power
 
 STATES = ("sha256:aa", "sha256:bb")
@@ -58,8 +58,7 @@ def test_answers_have_levels_and_names_of_their_own(path: Path) -> None:
     tests = sessions.Session(path).read().tests
     assert [(test.name, test.outcome) for test in tests] == [
         ("fuse", "faster"), ("no-op", "equivalent"), ("unroll", "slower"), ("fuse (2)", "faster")]  # fmt: skip
-    assert [test.level for test in tests] == [online.give_level(number) for number in (1, 2, 3, 4)]
-    assert sessions.open_session(path).next_level() == online.give_level(5)
+    assert [test.level for test in tests] == [sequential.give_level(number) for number in (1, 2, 3, 4)]
     assert list(path.parent.iterdir()) == [path]
 
 
@@ -214,7 +213,7 @@ def test_an_answer_is_an_envelope_with_the_interval_of_its_level(path: Path) -> 
     claim = answer.claims[0]
     assert (claim.outcome, claim.subject, claim.evidence[0].row) == ("faster", "fuse", 2)
     assert claim.low is not None and claim.high is not None and claim.low < 1 / 1.1 < claim.high < 1
-    assert claim.confidence == 1 - online.give_level(1) and answer.claims[1].confidence == 0.95
+    assert claim.confidence == 1 - sequential.give_level(1) and answer.claims[1].confidence == 0.95
     assert "fuse is 9." in claim.says and "% faster than its reference" in claim.says
     assert any("5% of sessions" in note for note in answer.notes)
     assert sessions.describe_session(path.with_name("none")).status == "error"

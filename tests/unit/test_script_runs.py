@@ -443,7 +443,7 @@ ENDINGS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("way", slow.first([*ENDINGS], 2))
+@pytest.mark.parametrize("way", slow.first(ENDINGS))
 def test_where_and_with_what_a_script_ended(tmp_path: Path, way: str) -> None:
     said, words = ENDINGS[way]
     done = start(f"python {SCRIPTS / 'endings.py'} {way}", "window=5", tmp_path)

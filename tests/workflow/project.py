@@ -96,17 +96,7 @@ class Project:
 
     def dry(self, *words: str) -> list[Job]:
         """Return the jobs that snakemake would run."""
-        printed = self.snakemake(*words, "--dry-run").stdout
-        jobs = []
-        # Snakemake indents jobs of a group.
-        for block in re.split(r"\n *(?=(?:local)?rule \w+:\n)", printed)[1:]:
-            lines = dict(re.findall(r"^ {4,8}(\w+): (.*)$", block, re.MULTILINE))
-            wildcards = dict(part.split("=") for part in lines.get("wildcards", "").split(", ") if part)
-            rule = block.split(" ", 1)[1].split(":")[0]
-            name = f"draw_{wildcards['figure']}" if rule == "draw_figure" else rule
-            jobs.append(Job(name, wildcards.get("model", ""), lines["reason"]))
-        assert jobs or "Nothing to be done" in printed, printed
-        return [job for job in jobs if job.rule not in ("all", "figures", "report")]
+        return list_jobs(self.snakemake(*words, "--dry-run").stdout)
 
     def environment(self) -> dict[str, str]:
         """Return an environment without a GPU, and with profilers in `path` only; runs write only into the copy."""
@@ -328,6 +318,20 @@ def locked(path: Path) -> Iterator[None]:
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def list_jobs(printed: str) -> list[Job]:
+    """Return the jobs that a dry run printed."""
+    jobs = []
+    # Snakemake indents jobs of a group.
+    for block in re.split(r"\n *(?=(?:local)?rule \w+:\n)", printed)[1:]:
+        lines = dict(re.findall(r"^ {4,8}(\w+): (.*)$", block, re.MULTILINE))
+        wildcards = dict(part.split("=") for part in lines.get("wildcards", "").split(", ") if part)
+        rule = block.split(" ", 1)[1].split(":")[0]
+        name = f"draw_{wildcards['figure']}" if rule == "draw_figure" else rule
+        jobs.append(Job(name, wildcards.get("model", ""), lines["reason"]))
+    assert jobs or "Nothing to be done" in printed, printed
+    return [job for job in jobs if job.rule not in ("all", "figures", "report")]
 
 
 def rules(jobs: Iterable[Job]) -> set[str]:

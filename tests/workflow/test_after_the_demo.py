@@ -18,6 +18,7 @@ from profzoo.report import page
 from profzoo.report.savings import list_run_arguments
 from profzoo.terminal import run_end
 from tests import cpu_page, slow
+from tests.workflow import forked
 from tests.workflow.project import CHECKOUT, Project
 
 NO_GPU = pytest.mark.skipif(bool(list(Path("/dev").glob("nvidia[0-9]*"))), reason="of machines without a GPU")
@@ -33,8 +34,8 @@ LINES = [
 
 def dry(project: Project, words: list[str]) -> tuple[set[str], str]:
     """The models of which a dry run would make anything, and its output."""
-    run = project.begun(*words, "-n") if "-n" not in words else project.begun(*words)
-    said, _ = run.communicate(timeout=120)
+    run = forked.snakemake([*words, *(["-n"] if "-n" not in words else [])], project.root, project.environment())
+    said = run.stderr + run.stdout
     assert run.returncode == 0, said
     models = re.search(r"^  models: (.*)$", said, re.MULTILINE)
     return set(models[1].split(", ")) if models else set(), said

@@ -5,29 +5,29 @@ import shutil
 import pytest
 
 from tests.conftest import DATA
-from tests.workflow.project import Project, rules
+from tests.workflow.project import Project, list_jobs, rules
 
 
 def test_a_whole_report_takes_a_third_of_the_jobs_and_a_file_its_own(fresh: Project) -> None:
-    whole = fresh.dry("report", "--config", "models=lstm", "phases=train", "tool=nsys,torch")
-    assert {"derive_from_nsys", "derive_from_torch", "derive_across_tools"} <= rules(
-        whole
-    ) and "join_kernels" not in rules(whole)
-    one = fresh.dry("results/lstm/train.kernels.csv", "--config", "models=lstm", "phases=train", "tool=nsys,torch")
-    assert "join_kernels" in rules(one) and not {name for name in rules(one) if name.startswith("derive_")}
-
-
-def test_an_imported_trace_takes_four_jobs(fresh: Project) -> None:
-    shutil.copyfile(DATA / "torch/unet.train.trace.json.gz", fresh.root / "rank0.json.gz")
-    asked = ("import", "--config", "torch=rank0.json.gz", "name=run7", "tool=torch")
-    names = ["derive_from_import", "draw_figures", "import", "tabulate_cells", "write_report"]
-    assert sorted(job.rule for job in fresh.dry(*asked)) == names
+    """There are groups of jobs where the profile has them."""
+    asked = ("--config", "models=lstm", "phases=train", "tool=nsys,torch")
+    printed = fresh.snakemake("report", *asked, "--dry-run").stdout
+    whole = rules(list_jobs(printed))
+    assert {"derive_from_nsys", "derive_from_torch", "derive_across_tools"} <= whole and "join_kernels" not in whole
+    grouped = fresh.snakemake(
+        "results/lstm/train.kernels.csv", *asked, "--dry-run", "--group-components", "export=20"
+    ).stdout
+    one = rules(list_jobs(grouped))
+    assert "join_kernels" in one and not {name for name in one if name.startswith("derive_")}
+    assert "Group job" in grouped and "Group job" not in printed
 
 
 @pytest.mark.slow
 def test_what_joint_jobs_made_is_made_again_by_its_own_rules(fresh: Project) -> None:
     shutil.copyfile(DATA / "torch/unet.train.trace.json.gz", fresh.root / "rank0.json.gz")
     asked = ("import", "--config", "torch=rank0.json.gz", "name=run7", "tool=torch")
+    names = ["derive_from_import", "draw_figures", "import", "tabulate_cells", "write_report"]
+    assert sorted(job.rule for job in fresh.dry(*asked)) == names
     fresh.snakemake(*asked)
     assert fresh.dry(*asked) == []
     # Each output has the record of its own rule, which makes it again.
@@ -52,9 +52,3 @@ def test_a_run_that_collects_nothing_joins_what_is_made_across_cells(built: Proj
             (built.root / name).rename(results / name)
     assert {"tabulate_cells", "draw_figures", "write_report"} <= made
     assert not made & {"tabulate", "tabulate_verdicts", "draw_figure", "derive_from_torch"}
-
-
-def test_a_dry_run_has_groups_of_jobs_where_its_profile_has(fresh: Project) -> None:
-    asked = ("report", "--config", "models=lstm", "phases=train", "tool=torch", "--dry-run", "--quiet", "reason")
-    assert "Group job" not in fresh.snakemake(*asked).stdout
-    assert "Group job" in fresh.snakemake(*asked, "--group-components", "export=20").stdout

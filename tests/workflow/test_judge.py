@@ -14,7 +14,7 @@ import pytest
 from profzoo.__main__ import main
 from profzoo.records import import_graph
 from profzoo.referee import envelope, session
-from profzoo.statistics import online
+from profzoo.statistics import sequential
 from tests.unit.test_judge_cheats import state
 
 COMMON = ["--module", "model.py", "--device", "cpu", "--threads", "1", "--budget", "3s"]
@@ -51,7 +51,7 @@ def test_judgements_of_a_session_have_levels_of_their_own(tmp_path: Path) -> Non
     (claim,) = answers[0]["claims"]
     tests = session.Session(file).read().tests
     assert claim["outcome"] == "faster" and claim["high"] < 1
-    assert f"(test 1 at level {online.give_level(1):.2g}, entry {tests[0].head})" in claim["says"]
+    assert f"(test 1 at level {sequential.give_level(1):.2g}, entry {tests[0].head})" in claim["says"]
     assert not answers[2]["claims"] and "outputs" in answers[2]["abstained"][0]["why"]
     assert [test.name for test in tests] == ["honest_faster", "honest_same", "skipped_layer"]
     assert [test.outcome for test in tests][::2] == ["faster", "unanswered"]

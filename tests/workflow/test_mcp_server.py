@@ -104,12 +104,22 @@ def call(
     return tools, [one and one[1] for one in told], instructions
 
 
+READS = [
+    ("list", {}), ("diagnose", {"cell": "bert train"}), ("plans", {"cell": "lstm/train"}),
+    ("evidence", {"id": "verdict:bert/train:launch-bound"}),
+]  # fmt: skip
+REFUSED = [
+    ("try", {}), ("judge", {"reference": "git:HEAD", "candidate": "."}), ("try", {"seconds": 5, "allow": "try"}),
+    ("tryy", {}), ("diagnose", {}), ("diagnose", {"cell": "bret/train"}), ("plans", {"cell": 7}),
+    ("list", {"of": "try"}), ("evidence", {"id": "x" * 500}),
+]  # fmt: skip
+
+
 @needs_sdk
-def test_a_client_finds_six_tools_and_reads_with_four(results: Path, tmp_path: Path) -> None:
-    tools, told, instructions = call(
-        tmp_path, ["--results", str(results)], ("list", {}), ("diagnose", {"cell": "bert train"}),
-        ("plans", {"cell": "lstm/train"}), ("evidence", {"id": "verdict:bert/train:launch-bound"}),
-    )  # fmt: skip
+def test_a_client_finds_six_tools_reads_with_four_and_runs_what_the_user_has_allowed(
+    results: Path, tmp_path: Path
+) -> None:
+    tools, told, instructions = call(tmp_path, ["--results", str(results)], *READS, *REFUSED)
     assert [tool["name"] for tool in tools] == ["list", "diagnose", "plans", "evidence", "try", "judge"]
     for tool in tools:
         hints, runs = tool["annotations"], tool["name"] in RUNNING
@@ -117,24 +127,14 @@ def test_a_client_finds_six_tools_and_reads_with_four(results: Path, tmp_path: P
         assert tool["outputSchema"] == strict_yaml.load_yaml(envelope.SCHEMA)
         assert tool["inputSchema"]["additionalProperties"] is False and tool["description"]
     assert "never" in instructions and "data" in instructions
-    listed, diagnosed, plans, evidence = told
+    listed, diagnosed, plans, evidence, *refused = told
     assert {claim["subject"] for claim in listed["claims"]} >= {"bert train", "lstm train"}
     assert diagnosed["claims"][0]["id"] == evidence["claims"][0]["id"] == "verdict:bert/train:launch-bound"
     assert evidence["claims"][0]["evidence"][0]["fields"]["settings"] == "graph=true"
     assert plans["claims"][0]["kind"] == "plan" and not [*tmp_path.iterdir()]
     assert all(text.isprintable() for claim in diagnosed["claims"] for text in (claim["id"], claim["says"]))
     assert any("\\x1b[2J" in claim["says"] for claim in diagnosed["claims"])
-
-
-@needs_sdk
-def test_a_client_cannot_run_what_the_user_has_not_allowed(results: Path, tmp_path: Path) -> None:
-    judged = {"reference": "git:HEAD", "candidate": "."}
-    _, told, _ = call(
-        tmp_path, ["--results", str(results)], ("try", {}), ("judge", judged), ("try", {"seconds": 5, "allow": "try"}),
-        ("tryy", {}), ("diagnose", {}), ("diagnose", {"cell": "bret/train"}), ("plans", {"cell": 7}),
-        ("list", {"of": "try"}), ("evidence", {"id": "x" * 500}),
-    )  # fmt: skip
-    assert [one["error"]["what"] for one in told] == [
+    assert [one["error"]["what"] for one in refused] == [
         "try is not allowed: only the user can allow it, by starting profzoo mcp --allow try",
         "judge is not allowed: only the user can allow it, by starting profzoo mcp --allow judge",
         "try takes no argument 'allow': valid are: seconds",

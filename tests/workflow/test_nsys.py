@@ -154,7 +154,10 @@ def test_what_was_not_collected_over_time_has_no_row_and_a_line(nsys_built: Proj
 
 def test_a_cpu_has_no_streams_and_perfetto_gets_ranges_and_system_calls(nsys_built: Project) -> None:
     trace = f"{CELL}.nsys.trace.json.gz"
+    there = {path: path.stat().st_mtime_ns for path in nsys_built.root.glob(f"{CELL}.nsys*")}
     nsys_built.snakemake(f"{CELL}.nsys-streams.csv", trace)
+    # What was traced and exported stays.
+    assert {path: path.stat().st_mtime_ns for path in there} == there and len(there) > 4
     for name, table in (("nsys-streams", streams.TABLE), ("nsys-copies", streams.COPIES)):
         assert reading.read(nsys_built.root / f"{CELL}.{name}.csv", table).empty
     events = json.loads(gzip.decompress((nsys_built.root / trace).read_bytes()))["traceEvents"]
@@ -230,6 +233,7 @@ def test_tools_print_in_one_locale_whatever_the_users(nsys_built: Project) -> No
     assert b"LC_ALL=C\0" in (nsys_built.root / f"{CELL}.nsys-rep").read_bytes()
 
 
+@pytest.mark.slow
 def test_second_run_does_nothing(nsys_built: Project) -> None:
     assert nsys_built.dry(f"{CELL}.nsys.csv", f"{CELL}.nsys/osrt_sum.csv") == []
 

@@ -155,7 +155,8 @@ def test_a_longer_timing_concerns_the_timings_alone(built: Project, recorded: Pa
     assert not rules(built.dry("all")) & COLLECTING
 
 
-@pytest.mark.parametrize("change", slow.first(["batch: 2", "precision: bf16", "seed: 1", "gpus: 2"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("change", ["batch: 2", "precision: bf16", "seed: 1", "gpus: 2"])
 def test_settings_of_a_model_concern_what_they_are_used_for(built: Project, change: str) -> None:
     built.replace("tiny.yaml", "lstm: {sequence_length: 8}", f"lstm: {{sequence_length: 8, {change}}}")
     planned = built.dry("all")

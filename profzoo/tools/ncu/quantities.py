@@ -542,16 +542,6 @@ WARP_STATES: Mapping[str, Quantity] = {
     },
     ALL_CYCLES: QUANTITIES["warp_cycles"],
 }
-# Metrics whose values are numbers in every table.
-CHART_NUMBERS = {
-    name
-    for known in (MEMORY, PIPES, WARP_STATES)
-    for quantity in known.values()
-    for one in quantity.sums
-    for name in one.factors
-}
-
-
 # Says which section sets collect what the memory chart, pipe utilisation, warp states and occupancy are made of.
 
 OCCUPANCY, MEMORY_CHART, PIPE_SETS, WARP_STATE_SETS = CHARTS = ("occupancy", "memory_chart", "pipes", "warp_states")

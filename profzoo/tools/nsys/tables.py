@@ -19,7 +19,6 @@ from profzoo.tools.nsys.events.launches import CONFIGURATION, PACKS, count_steps
 from profzoo.tools.nsys.events.trace import Source, open_trace, read_ranges, read_window_steps
 from profzoo.tools.nsys.steps import steps as nsys_steps
 
-STATISTICS = ["launches", "total_ns", "mean_ns", "median_ns", "min_ns", "max_ns", "std_ns", "share"]
 NAMES = ["kernel", "mangled", "function", "range"]
 # The range of launches outside the steps of the window, in the trace of a whole run.
 OUTSIDE = "outside"

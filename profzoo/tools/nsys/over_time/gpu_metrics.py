@@ -307,7 +307,6 @@ def _mean(steps: pd.DataFrame, column: str) -> float:
 
 
 # Makes the tables of GPU metrics that nsys sampled: a row per sample, and a row per step with mean and peak.
-METRIC_COLUMNS = [quantity.column for quantity in QUANTITIES]
 # Quantities of which a step has mean and peak, and those whose peak rate the export tells.
 SUMMARISED = [quantity for quantity in QUANTITIES if quantity.unit == PERCENT]
 MOVED = ("dram_read", "dram_write")
@@ -326,8 +325,8 @@ def _ordered(table: pd.DataFrame) -> str | None:
     return None
 
 
-def _declare_sampled(quantity: Quantity, what: str = "") -> Column:
-    unit = f", in % of the most possible{what}" if quantity.unit == PERCENT else ""
+def _declare_sampled(quantity: Quantity) -> Column:
+    unit = ", in % of the most possible" if quantity.unit == PERCENT else ""
     return Column(AMOUNT.or_missing, f"{quantity.means}{unit}.", quantity.unit, "nsys")
 
 
@@ -359,9 +358,9 @@ STEPS = Table(
             AMOUNT.or_missing, "Part of the step with a traced kernel, copy or fill; no sampled value.",
             "fraction", "nsys", GPU),
         **{
-            f"{one.name}_{what}_pct": _declare_sampled(one, f", {words}")
+            f"{one.name}_{what}_pct": Column(AMOUNT.or_missing, f"{words} `{one.column}`.", PERCENT, "nsys")
             for one in SUMMARISED
-            for what, words in (("mean", "mean over the step"), ("peak", "largest sample of the step"))
+            for what, words in (("mean", "Mean over the step of"), ("peak", "Largest sample in the step of"))
         },
         "dram_read_bytes": Column(
             AMOUNT.or_missing, "Bytes that DRAM delivered in the step, from its mean and its peak rate.",
