@@ -172,8 +172,6 @@ class StepMemory:
     def __init__(self, networks: Networks, optimizers: Iterable[torch.optim.Optimizer], ranges: Ranges) -> None:
         self._began, self._ranges, self._device = time.perf_counter_ns(), ranges, networks.device
         self._watch = peak_memory.MemoryWatch(networks.found, list(optimizers), None, self._device)
-        if self._device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(self._device)
         ranges.watch(torch_ranges=True, torch_modules=False)
         ranges.closed = self._watch.note_closed
         self._watch.begin()

@@ -230,8 +230,6 @@ def _stock(
 
     def look() -> list[dict[str, Any]]:
         batch = next(iter(batches.iterate_batches({**cell, "workers": 0}, interface.load_functions(cell["module"]))))
-        if cuda:
-            torch.cuda.reset_peak_memory_stats(device)
         return peak_memory.measure_memory(batch, repeated, network, device)
 
     found: list[dict[str, Any]] = inspection.attempt("memory was not taken stock of", look, [])

@@ -2,6 +2,7 @@
 
 import csv
 import functools
+import gc
 import itertools
 import tempfile
 from bisect import bisect_left, bisect_right
@@ -301,13 +302,19 @@ class MemoryWatch:
         self._going = ExitStack()
         self._device, owned = device, list(_weights(networks))
         self._parameters = [(path, one) for path, one in owned if isinstance(one, nn.Parameter)]
-        self._held = _before(owned, optimizers, batch, device, averages or {})
+        self._before = functools.partial(_before, owned, optimizers, batch, device, averages or {})
+        self._held: Held = {}
         self._known: list[KnownAddresses] = []
         self._backward = 0
 
     def begin(self) -> None:
-        """Begin to observe."""
+        """Begin to observe, and to count the peak of the device's allocator anew."""
+        # Garbage that Python would collect just now is in neither count.
+        gc.collect()
         self._going.enter_context(self._profiler)
+        self._held = self._before()
+        if self._device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self._device)
 
     def end(self) -> None:
         """Observe no more."""
