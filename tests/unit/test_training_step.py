@@ -20,6 +20,8 @@ from tests import slow
 from tests.harness_cells import cell, functions, needs_eight_bits
 
 CPU = torch.device("cpu")
+# Products of these sizes take longer in several threads.
+torch.set_num_threads(1)
 
 
 def test_a_network_is_placed_in_the_memory_format_of_its_cell() -> None:
