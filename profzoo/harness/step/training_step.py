@@ -124,16 +124,12 @@ def insert_checkpoints(network: nn.Module, model: str) -> None:
         ConfigError: the network has no such sequences.
     """
     found = list(_sequences(network, set())) or list(_blocks(network))
-    # Fake tensors draw nothing, so that the state of the generator, which cannot be a fake one, need not come again.
-    fake = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
-    again = functools.partial(checkpoint, use_reentrant=False, **({"preserve_rng_state": False} if fake else {}))
     for module in found:
         if isinstance(module, nn.Sequential):
-            runs = group_modules(list(module))
-            module.forward = functools.partial(_in_runs, runs, again)  # type: ignore[method-assign]
+            module.forward = functools.partial(_in_runs, group_modules(list(module)))  # type: ignore[method-assign]
         else:
             # Checkpoint the forward only: around `__call__`, the module's hooks would run twice.
-            module.forward = functools.partial(again, module.forward)
+            module.forward = functools.partial(_again, module.forward)
     if not found:
         raise ConfigError(
             f"checkpoint: true finds nothing in {model}, whose network holds no nn.Sequential or nn.ModuleList of "
@@ -189,10 +185,17 @@ def _in_place(module: nn.Module) -> bool:
     return bool(getattr(first, "inplace", False))
 
 
-def _in_runs(parts: Sequence[nn.Sequential], again: Callable[..., Any], inputs: Any) -> Any:
+def _in_runs(parts: Sequence[nn.Sequential], inputs: Any) -> Any:
     for part in parts:
-        inputs = again(part, inputs)
+        inputs = _again(part, inputs)
     return inputs
+
+
+def _again(function: Any, *inputs: Any, **named: Any) -> Any:
+    if not torch.compiler.is_compiling() and torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE):
+        # Fake tensors draw nothing, so that the state of the generator need not come again.
+        named["preserve_rng_state"] = False
+    return checkpoint(function, *inputs, use_reentrant=False, **named)
 
 
 # Around products in 8 bits, everything else is computed as with bf16.
