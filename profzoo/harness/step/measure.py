@@ -2,6 +2,7 @@
 
 import argparse
 import functools
+import gc
 import importlib
 import json
 import platform
@@ -230,6 +231,8 @@ def _stock(
 
     def look() -> list[dict[str, Any]]:
         batch = next(iter(batches.iterate_batches({**cell, "workers": 0}, interface.load_functions(cell["module"]))))
+        # What is left in cycles would count as memory from before, though it may go before the step is observed.
+        gc.collect()
         if cuda:
             torch.cuda.reset_peak_memory_stats(device)
         return peak_memory.measure_memory(batch, repeated, network, device)

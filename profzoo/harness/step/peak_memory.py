@@ -2,7 +2,6 @@
 
 import csv
 import functools
-import gc
 import itertools
 import tempfile
 from bisect import bisect_left, bisect_right
@@ -271,8 +270,6 @@ def measure_memory(batch: Any, repeated: StepParts, network: nn.Module, device: 
     networks = [network, *([trainer.others] if trainer else [])]
     optimizers, averages = (trainer.optimizers, trainer.averages) if trainer else ([], {})
     ranges.watch(torch_ranges=True, torch_modules=True)
-    # What earlier steps left in cycles counts as memory from before, and may go before the step is observed.
-    gc.collect()
     watch = MemoryWatch(networks, optimizers, batch, device, averages)
     with watch.observing(), ranges(STEP):
         with ranges("transfer"):
