@@ -11,7 +11,7 @@ import pandas as pd
 
 from profzoo import formatting
 from profzoo.formatting import duration, gains, number, percent, size
-from profzoo.io.csv_tables import Row
+from profzoo.io.csv_tables import Row, Table
 from profzoo.json_types import TemplateVariables
 from profzoo.kernels import short_names
 from profzoo.range_names import DECODE, IMPORTED, PREFILL
@@ -90,7 +90,7 @@ def _describe_missing(missing: Sequence[Mapping[Hashable, Any]], of: str, proces
 # holds its memory.
 
 # Tables by name, with the ends of their files' names.
-FILES = {
+FILES: Mapping[str, tuple[str | tuple[str, ...], Table]] = {
     "collectives": ("torch-collectives.csv", collective_tables.CALL_TABLE),
     "skew": ("torch-skew.csv", collective_tables.TABLE),
     "memory": ((".memory.csv", ".memory-remedies.csv"), MEMORY),

@@ -44,11 +44,13 @@ def test_predicted_peaks_are_those_of_the_allocator(tmp_path: Path) -> None:
     files = ["--memory", str(tmp_path / "m.csv"), "--facts", str(tmp_path / "f.json")]
     assert run.main(["bert", "train", "window=2", "batch=32", *files, "--remedies"]) == 0
     rows = reading.read(tmp_path / "m.csv", tables.MEMORY)
-    found = rows[rows["remedy"] != ""].set_index("remedy")["peak_bytes"]
+    found = rows[rows["remedy"] != ""].set_index("remedy")
+    found = found["peak_bytes"] - found["other_bytes"]
     for remedy, word in {"checkpoint": "checkpoint=true", "bf16": "precision=bf16", "fused": "optimizer=fused",
                          "batch16": "batch=16"}.items():  # fmt: skip
-        torch.cuda.empty_cache()
         assert run.main(["bert", "train", "window=2", "batch=32", word, *files]) == 0
-        tried = json.loads((tmp_path / "f.json").read_text())["memory"]["allocator_peak_bytes"]
+        peak = json.loads((tmp_path / "f.json").read_text())["memory"]["allocator_peak_bytes"]
+        # What earlier runs in this process have left is no part of the cell's memory.
+        tried = peak - reading.read(tmp_path / "m.csv", tables.MEMORY)["other_bytes"][0]
         print(remedy, found[remedy], tried)
-        assert found[remedy] == pytest.approx(tried, rel=0.05)
+        assert found[remedy] == pytest.approx(tried, rel=0.02)

@@ -270,8 +270,8 @@ def measure_memory(batch: Any, repeated: StepParts, network: nn.Module, device: 
     trainer, ranges = repeated.trainer, repeated.ranges
     networks = [network, *([trainer.others] if trainer else [])]
     optimizers, averages = (trainer.optimizers, trainer.averages) if trainer else ([], {})
-    watch = MemoryWatch(networks, optimizers, batch, device, averages)
     ranges.watch(torch_ranges=True, torch_modules=True)
+    watch = MemoryWatch(networks, optimizers, batch, device, averages)
     with watch.observing(), ranges(STEP):
         with ranges("transfer"):
             placed = repeated.transfer(batch, device)

@@ -239,9 +239,10 @@ def _in_runs(parts: Sequence[nn.Sequential], inputs: Any) -> Any:
 
 
 def _again(function: Any, *inputs: Any, **named: Any) -> Any:
-    # Fake tensors draw nothing, so that the state of the generator need not come again.
-    draws = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is None
-    return checkpoint(function, *inputs, use_reentrant=False, preserve_rng_state=draws, **named)
+    if not torch.compiler.is_compiling() and torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE):
+        # Fake tensors draw nothing, so that the state of the generator need not come again.
+        named["preserve_rng_state"] = False
+    return checkpoint(function, *inputs, use_reentrant=False, **named)
 
 
 # Around products in 8 bits, everything else is computed as with bf16.
