@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torchvision.ops import box_iou
 
 from profzoo.cell import settings
 from profzoo.config import configuration as config
@@ -112,6 +113,7 @@ LEARNING: dict[str, tuple[int, float]] = {
     "dlrm": (20, 10),
     "flux": (20, 10),
     "stablediffusion": (10, 3),
+    "yolov8": (80, 5),
 }
 # Those whose learning takes a second or two; and shapes that make it quick.
 QUICK = ("lstm", "gpt", "bert", "gnmt", "pixelrnn", "srcnn", "unet", "llama", "vit", "dlrm", "flux", "stablediffusion")
@@ -138,6 +140,7 @@ LEARNT_SHAPES: dict[str, dict[str, Any]] = {
     **{name: {"batch": 8} for name in (*DECODERS, "whisper", "smolvlm", "rgat", "dlrm", "flux")},
     **{name: {"size": 32, "batch": 8, "classes": 3} for name in ("vit", "convnext")},
     "videoswin": {"batch": 6, "classes": 3},
+    "yolov8": {"batch": 8, "classes": 3, "boxes": 1},
 }
 OUTPUTS = {
     **{name: (2, 10) for name, shape in TINY.items() if shape.get("classes") == 10},
@@ -228,6 +231,13 @@ def _telling(sample: Any, shape: Any, generator: torch.Generator) -> Any:
     if inputs.dtype == torch.int64 and target.is_floating_point():
         # Classes tell all colours of an image.
         return inputs, target[:1].expand_as(target)
+    if target.is_floating_point() and target.dim() == 2:
+        # Boxes have the colours of their classes.
+        target[:, 2:4] = (target[:, 2:4] + 10).clamp(max=shape.size)
+        inputs *= 0.3
+        for left, top, right, bottom, kind in target.int().tolist():
+            inputs[kind, top:bottom, left:right] += 2
+        return inputs, target
     if target.dim() == 2 and inputs.dim() == 3 and len(inputs) == 3:
         # Each half of an image has a colour that tells its class.
         for half, part in zip(inputs.chunk(2, dim=2), target.chunk(2, dim=1), strict=True):
@@ -291,8 +301,20 @@ def _learnt(tiny: dict[str, Any], steps: int, times: float, fault: Fault) -> flo
             module.eval()
     unseen = [signal(tiny, HELD_OUT + number) for number in range(2)]
     with torch.no_grad():
+        if hasattr(trained, "detect"):
+            found = [boxes for inputs, _ in unseen for boxes in trained.detect(inputs)]
+            return _missed(found, torch.cat([boxes for _, boxes in unseen]))
         scores = [next(iter(inspection.find_tensors(trained(inputs)))) for inputs, _ in unseen]
     return _share(torch.cat(scores), torch.cat([target for _, target in unseen]))
+
+
+def _missed(found: list[torch.Tensor], boxes: torch.Tensor) -> float:
+    """Return the share of images whose likeliest box is not about that of the image, or has another class."""
+    right = [
+        len(one) > 0 and bool(one[0, 5] == box[4] and box_iou(one[:1, :4], box[None, :4]) > 0.5)
+        for one, (box,) in zip(found, boxes, strict=True)
+    ]
+    return 1 - sum(right) / len(right)
 
 
 def _share(scores: torch.Tensor, target: torch.Tensor) -> float:
