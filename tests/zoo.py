@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torchvision.ops import box_iou
 
 from profzoo.cell import settings
 from profzoo.config import configuration as config
@@ -78,67 +79,44 @@ TINY: dict[str, dict[str, Any]] = {
     "yolov8": {"batch": 2, "size": 64, "classes": 5, "width": 8, "boxes": 2, "most": 30},
     "mamba2": {**TEXTS, "targets": 4, "outer": 16, "inner": 8, "chunk": 3, "generated": 5},
 }
-# In how many steps a model learns what it did not see, and how many times its own rate it takes for that in so few.
-LEARNING: dict[str, tuple[int, float]] = {
-    "lstm": (20, 10),
-    "gpt": (60, 10),
-    "bert": (60, 30),
-    "gnmt": (30, 4),
-    "pixelrnn": (60, 10),
-    "srcnn": (20, 1),
-    "unet": (8, 1),
-    "mobilenetv2": (20, 3),
+# In how many steps a model learns what it did not see, how many times its own rate it takes for that in so few, and by
+# what shapes it is quick.
+LEARNING: dict[str, tuple[int, float, dict[str, Any]]] = {
+    "lstm": (20, 10, {"batch": 16, "sequence_length": 4}),
+    "gpt": (60, 10, {"batch": 8}),
+    "bert": (60, 30, {"batch": 16}),
+    "gnmt": (30, 4, {"batch": 8}),
+    "pixelrnn": (60, 10, {"batch": 8, "levels": 4}),
+    "srcnn": (20, 1, {"size": 16}),
+    "unet": (8, 1, {"size": 16, "batch": 4}),
+    "mobilenetv2": (20, 3, {"size": 32, "batch": 16, "classes": 3}),
     # Without batch norm they need the rate of their paper, which is ten times the zoo's.
-    "vgg16": (20, 10),
-    "vgg19": (26, 10),
-    "inceptionv3": (12, 1),
-    "inceptionv4": (16, 1),
-    "resnetv2_50": (8, 1),
-    "resnetv2_152": (5, 1),
-    "inceptionresnetv2": (6, 1),
-    "deeplab": (16, 1),
-    "pspnet": (14, 1),
-    "icnet": (60, 1),
-    "dped": (20, 1),
-    "srgan": (40, 3),
-    "spade": (6, 10),
-    **dict.fromkeys(DECODERS, (60, 10)),
-    "whisper": (40, 10),
-    "smolvlm": (40, 10),
-    "vit": (20, 10),
-    "convnext": (20, 10),
-    "videoswin": (8, 1),
-    "rgat": (60, 3),
-    "dlrm": (20, 10),
-    "flux": (20, 10),
-    "stablediffusion": (10, 3),
-}
-# Those whose learning takes a second or two; and shapes that make it quick.
-QUICK = ("lstm", "gpt", "bert", "gnmt", "pixelrnn", "srcnn", "unet", "llama", "vit", "dlrm", "flux", "stablediffusion")
-LEARNT_SHAPES: dict[str, dict[str, Any]] = {
-    "lstm": {"batch": 16, "sequence_length": 4},
-    "gpt": {"batch": 8},
-    "gnmt": {"batch": 8},
-    "bert": {"batch": 16},
-    "pixelrnn": {"batch": 8, "levels": 4},
-    "srcnn": {"size": 16},
-    "unet": {"size": 16, "batch": 4},
-    "mobilenetv2": {"size": 32, "batch": 16, "classes": 3},
-    "resnetv2_50": {"size": 32, "batch": 6, "classes": 3},
-    "resnetv2_152": {"size": 32, "batch": 6, "classes": 3},
-    **{name: {"batch": 8, "classes": 3} for name in ("vgg16", "vgg19")},
+    "vgg16": (20, 10, {"batch": 8, "classes": 3}),
+    "vgg19": (26, 10, {"batch": 8, "classes": 3}),
     # Batch norm of maps of one pixel takes its moments from the samples alone, and six are too few.
-    **{name: {"batch": 12, "classes": 3} for name in ("inceptionv3", "inceptionv4")},
-    "inceptionresnetv2": {"batch": 6, "classes": 3},
-    "deeplab": {"batch": 4, "classes": 3},
-    "pspnet": {"batch": 4, "classes": 3},
-    "icnet": {"batch": 4, "classes": 3},
-    "srgan": {"batch": 8},
-    "spade": {"batch": 4},
-    **{name: {"batch": 8} for name in (*DECODERS, "whisper", "smolvlm", "rgat", "dlrm", "flux")},
-    **{name: {"size": 32, "batch": 8, "classes": 3} for name in ("vit", "convnext")},
-    "videoswin": {"batch": 6, "classes": 3},
+    "inceptionv3": (12, 1, {"batch": 12, "classes": 3}),
+    "inceptionv4": (16, 1, {"batch": 12, "classes": 3}),
+    "inceptionresnetv2": (6, 1, {"batch": 6, "classes": 3}),
+    "resnetv2_50": (8, 1, {"size": 32, "batch": 6, "classes": 3}),
+    "resnetv2_152": (5, 1, {"size": 32, "batch": 6, "classes": 3}),
+    "deeplab": (16, 1, {"batch": 4, "classes": 3}),
+    "pspnet": (14, 1, {"batch": 4, "classes": 3}),
+    "icnet": (60, 1, {"batch": 4, "classes": 3}),
+    "dped": (20, 1, {}),
+    "srgan": (40, 3, {"batch": 8}),
+    "spade": (6, 10, {"batch": 4}),
+    **dict.fromkeys(DECODERS, (60, 10, {"batch": 8})),
+    **dict.fromkeys(("whisper", "smolvlm"), (40, 10, {"batch": 8})),
+    **dict.fromkeys(("vit", "convnext"), (20, 10, {"size": 32, "batch": 8, "classes": 3})),
+    "videoswin": (8, 1, {"batch": 6, "classes": 3}),
+    "rgat": (60, 3, {"batch": 8}),
+    "dlrm": (20, 10, {"batch": 8}),
+    "flux": (20, 10, {"batch": 8}),
+    "stablediffusion": (10, 3, {}),
+    "yolov8": (80, 5, {"batch": 8, "classes": 3, "boxes": 1}),
 }
+# Those whose learning takes a second or two.
+QUICK = ("lstm", "gpt", "bert", "gnmt", "pixelrnn", "srcnn", "unet", "llama", "vit", "dlrm", "flux", "stablediffusion")
 OUTPUTS = {
     **{name: (2, 10) for name, shape in TINY.items() if shape.get("classes") == 10},
     "mobilenetv2": (4, 10),
@@ -228,6 +206,13 @@ def _telling(sample: Any, shape: Any, generator: torch.Generator) -> Any:
     if inputs.dtype == torch.int64 and target.is_floating_point():
         # Classes tell all colours of an image.
         return inputs, target[:1].expand_as(target)
+    if target.is_floating_point() and target.dim() == 2:
+        # Boxes have the colours of their classes.
+        target[:, 2:4] = (target[:, 2:4] + 10).clamp(max=shape.size)
+        inputs *= 0.3
+        for left, top, right, bottom, kind in target.int().tolist():
+            inputs[kind, top:bottom, left:right] += 2
+        return inputs, target
     if target.dim() == 2 and inputs.dim() == 3 and len(inputs) == 3:
         # Each half of an image has a colour that tells its class.
         for half, part in zip(inputs.chunk(2, dim=2), target.chunk(2, dim=1), strict=True):
@@ -259,8 +244,8 @@ FAULTS = {
 }
 
 
-def learnt(tiny: dict[str, Any], steps: int, times: float, fault: Fault = RIGHT) -> float:
-    """Train on a new batch in each step, and return what share is left of the error that a blind answer has.
+def learnt(name: str, fault: Fault = RIGHT) -> float:
+    """Train a model on a new batch in each step, and return what share is left of the error that a blind answer has.
 
     The error is of samples that training did not see. Errors are computed here and not by the model's loss, which may
     be wrong. A blind answer is the best one without a look at the input.
@@ -269,12 +254,12 @@ def learnt(tiny: dict[str, Any], steps: int, times: float, fault: Fault = RIGHT)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return _learnt(tiny, steps, times, fault)
+        return _learnt(*LEARNING[name][:2], cell(name, **LEARNING[name][2]), fault)
     finally:
         torch.set_num_threads(threads)
 
 
-def _learnt(tiny: dict[str, Any], steps: int, times: float, fault: Fault) -> float:
+def _learnt(steps: int, times: float, tiny: dict[str, Any], fault: Fault) -> float:
     trained = network(tiny)
     made, seen = trainer(tiny, trained), trained.register_forward_hook(lambda *known: fault.outputs(known[-1]))
     own, update = made.optimizers[0], made.update
@@ -291,8 +276,20 @@ def _learnt(tiny: dict[str, Any], steps: int, times: float, fault: Fault) -> flo
             module.eval()
     unseen = [signal(tiny, HELD_OUT + number) for number in range(2)]
     with torch.no_grad():
+        if hasattr(trained, "detect"):
+            found = [boxes for inputs, _ in unseen for boxes in trained.detect(inputs)]
+            return _missed(found, torch.cat([boxes for _, boxes in unseen]))
         scores = [next(iter(inspection.find_tensors(trained(inputs)))) for inputs, _ in unseen]
     return _share(torch.cat(scores), torch.cat([target for _, target in unseen]))
+
+
+def _missed(found: list[torch.Tensor], boxes: torch.Tensor) -> float:
+    """Return the share of images whose likeliest box is not about that of the image, or has another class."""
+    right = [
+        len(one) > 0 and bool(one[0, 5] == box[4] and box_iou(one[:1, :4], box[None, :4]) > 0.5)
+        for one, (box,) in zip(found, boxes, strict=True)
+    ]
+    return 1 - sum(right) / len(right)
 
 
 def _share(scores: torch.Tensor, target: torch.Tensor) -> float:
