@@ -252,7 +252,7 @@ TABLE = Table(
         "ns": Column(COUNT, "GPU time of the launch; on a CPU the operator's own host time.", "ns", "torch", GPU),
         "queued_ns": Column(
             WHOLE.or_missing, "From the launching call to the begin on the GPU: how far the host was ahead. Empty "
-            "where no call is known, and on a CPU.", "ns", "torch"),
+            "where no call is known, and on a CPU.", "ns", "torch", GPU),
         "range": Column(TEXT, "Part of the step (NVTX range) that was open at the launch.", tool="torch"),
         **shared("operator", "shapes", "caller", "module", "type", "direction"),
         "call": Column(
