@@ -167,6 +167,8 @@ def main() -> None:
                 cells.plant(cause, planted, *DECODER, *more, *settings)
     if any(word in "narrow-graph" for word in options.only):
         cells.capture(*DECODER, *NARROW)
+    if any(word in "gpt-1-1k-graph" for word in options.only):
+        cells.capture("gpt", *GPT, "batch=1", "context=1k")
     for context in ("1k", "8k"):
         for batch in (1, 8, 64):
             if any(word in f"gpt-{batch}-{context}" for word in options.only):
