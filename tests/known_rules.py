@@ -24,7 +24,7 @@ OTHERS = (
     "values read for logging", "padded batches", "recompilation", "graph breaks", "repeated work", "time in guards",
     "restarted workers",
     "tuning for changing shapes", "allocator retries", "fragmented memory", "repeated gradient synchronisation",
-    "discarded gradients", "recomputed activations", "generation without a cache", "dense graph product",
+    "discarded gradients", "recomputed activations", "generation without a cache", "copied cache", "dense graph product",
     "accidental double precision", "looped small batches", "looped time steps", "autocast casts", "unfused attention",
     "unfused loss", "unfused softmax", "unfused normalisation", "unfused activation", "unfused rotary embedding",
     "looped experts", "looped heads", "repeated weight casts", "one-hot product", "looped optimizer",

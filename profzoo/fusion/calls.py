@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from profzoo.op_costs.operator_calls import Shape
+from profzoo.op_costs.operator_calls import LISTED, Shape, find_listed_type
 from profzoo.op_costs.tensor_effects import (
     ATEN,
     COPY,
@@ -371,7 +371,8 @@ def _calls(trace: Trace, nesting: Nesting, groups: dict[int, list[int]], launche
     of = {int(one): row for row, one in enumerate(known)}
     ns = launches["ns"].to_numpy(dtype=float) if len(launches) else np.zeros(0)
     updating = _updating(trace, known)
-    crossing = launches["name"].astype(str).str.contains(CROSSING).to_numpy() if len(launches) else np.zeros(0, bool)
+    names = launches["name"].astype(str) if len(launches) else pd.Series(dtype=str)
+    crossing = names.str.contains(CROSSING).to_numpy(dtype=bool)
     own, kinds = nests.exclusive_ns(trace, nesting.parent), nests.classify_operators(trace)
     found = []
     for place, (operator, mine) in enumerate(groups.items()):
@@ -382,11 +383,12 @@ def _calls(trace: Trace, nesting: Nesting, groups: dict[int, list[int]], launche
         name, around, outer = trace.texts[trace.operators["name"][operator]], *_around(trace, nesting, kinds, operator)
         inputs = trace.operators["inputs"][operator]
         dims, types, values, strides = trace.inputs[inputs] if inputs >= 0 else ((), (), (), ())
+        listed = find_listed_type(names[mine[0]]) if len(mine) else LISTED
         found.append(
             Call(
                 place=place,
                 operator=name.removeprefix(ATEN),
-                effects=NOTHING if crossing[mine].any() else call_effects(name, dims, types, values, strides),
+                effects=NOTHING if crossing[mine].any() else call_effects(name, dims, types, values, strides, listed),
                 values=tuple(map(str, values)),
                 around=around,
                 outer=outer,

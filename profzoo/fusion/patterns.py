@@ -190,9 +190,12 @@ def _grows(before: Call, now: Call) -> bool:
 
 def _left(before: Call, now: Call) -> float:
     """Return the bytes that a call moves for its new rows: keys and values are read as a whole."""
-    attends = now.operator in ("bmm", "baddbmm") or "attention" in now.operator
-    whole = set(map(id, now.reads[1:])) if attends else set()
+    whole = set(map(id, now.reads[1:])) if _attends(now) else set()
     return float(sum(two[1].bytes if id(two[1]) in whole else _new(*two) for two in _tensors(before, now)))
+
+
+def _attends(call: Call) -> bool:
+    return call.operator in ("bmm", "baddbmm") or "attention" in call.operator
 
 
 def _tensors(before: Call, now: Call) -> list[tuple[Tensor, Tensor]]:
@@ -202,6 +205,35 @@ def _tensors(before: Call, now: Call) -> list[tuple[Tensor, Tensor]]:
 
 def _new(before: Tensor, now: Tensor) -> int:
     return now.bytes - before.bytes if 0 < before.bytes < now.bytes else now.bytes
+
+
+# Finds keys and values that are copied as a whole to put new ones behind them; the new ones have to be written.
+
+COPIED = "copied cache"
+
+
+def find_copied_caches(flow: Flow, taken: frozenset[int]) -> Iterator[Chain]:
+    """Yield such copies by module: a large tensor and little else, put together for attention in the same module."""
+    read: dict[str, set[int]] = {}
+    for call in flow.calls:
+        if _attends(call):
+            read.setdefault(call.module, set()).update(one.elements for one in call.reads[1:])
+    found: dict[str, list[Call]] = {}
+    for call in flow.calls:
+        if call.operator == "cat" and call.place not in taken and call.direction != BACKWARD and _is_longer(call):
+            size = call.writes[0].elements
+            # Keys and values may be one tensor, or be repeated for several queries.
+            if any(not size % other or not other % size for other in read.get(call.module, ())):
+                found.setdefault(call.module, []).append(call)
+    if sum(map(len, found.values())) >= LEAST:
+        for calls in found.values():
+            new = sum(one.bytes for call in calls for one in call.reads[1:])
+            yield Chain(COPIED, tuple(calls), 2.0 * new, float(sum(call.count for call in calls)))
+
+
+def _is_longer(call: Call) -> bool:
+    new = sum(one.elements for one in call.reads[1:])
+    return len(call.writes) == 1 and 0 < new <= NEW * call.writes[0].elements
 
 
 # Finds updates of weights one tensor at a time, or one operation at a time for all tensors: optimizers, averages.
@@ -284,6 +316,7 @@ FINDERS: tuple[chains.Finder, ...] = (
     find_discarded,
     find_recomputed,
     find_repeated_prefixes,
+    find_copied_caches,
     row_patterns.find_double,
     find_updates,
     loops.find_loops,
@@ -301,6 +334,7 @@ PATTERNS_OF_SHARE: Mapping[str, tuple[str, ...]] = {
     "discarded_gradients": (DISCARDED,),
     "recomputed": (RECOMPUTED,),
     "prefixes": (PREFIXES,),
+    "copied_cache": (COPIED,),
     "graph_products": (GRAPH,),
     "double_precision": (row_patterns.ENTRY, row_patterns.DOUBLE),
     "small_batches": (loops.BATCHES,),

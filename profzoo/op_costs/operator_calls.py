@@ -1,8 +1,10 @@
 """Reads what a torch.profiler trace says of the inputs of an operator's call."""
 
 import ast
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -12,7 +14,25 @@ ITEM_BYTES = {
     "c10::complex<float>": 8, "c10::complex<double>": 16,
     "long int": 8, "long": 8, "int": 4, "short int": 2, "short": 2, "signed char": 1, "unsigned char": 1, "bool": 1,
 }  # fmt: skip
+# A trace does not tell the type of tensors in lists. Names of kernels do, by type or by size; of float without one.
+LISTED = "float"
+OF_SIZE = {1: "bool", 2: "c10::Half", 4: LISTED, 8: "double", 16: "c10::complex<double>"}
+IN_KERNEL = re.compile(r"OpaqueType<(\d+)|Functor<(c10::complex<\w+>|(?:c10::)?\w+)")
 Shape = tuple[int, ...]
+
+
+@cache
+def find_listed_type(kernel: str) -> str:
+    """Return the type of the tensors in an operator's lists, or one as large, by the name of its kernel.
+
+    >>> find_listed_type("void CatArrayBatchedCopy_vectorized<OpaqueType<2u>, unsigned int, 2, 128, 1, 16, 8>(char*)")
+    'c10::Half'
+    >>> find_listed_type("void multi_tensor_apply_kernel<TensorListMetadata<2>, CopyFunctor<double, float, 2>>")
+    'double'
+    """
+    found = IN_KERNEL.search(kernel)
+    kind = (found[2] or OF_SIZE.get(int(found[1]), LISTED)) if found else LISTED
+    return kind if kind in ITEM_BYTES else LISTED
 
 
 class Needed(NamedTuple):
@@ -47,6 +67,7 @@ class Call:
         names: names of its inputs, from torch's schema.
         shapes, types, values: one entry per input, from the fields `Input Dims`, `Input type` and `Concrete Inputs` of
             a torch.profiler trace.
+        listed: type of the tensors in lists.
     """
 
     operator: str
@@ -54,6 +75,7 @@ class Call:
     shapes: Sequence[Any]
     types: Sequence[str]
     values: Sequence[str]
+    listed: str = LISTED
 
     def shape(self, name: str) -> Shape:
         """Return the shape of a tensor.
@@ -99,13 +121,9 @@ class Call:
             raise UnknownError(f"{name} is {self.values[index]}") from None
 
     def item_bytes(self, name: str) -> int:
-        """Return the bytes per element of a tensor, 0 if unknown.
-
-        A trace does not record the type of a list of tensors; it is taken to be float32.
-        """
+        """Return the bytes per element of a tensor, or of tensors in a list; 0 if unknown."""
         index = self._index(name)
-        kind = "" if index is None else self.types[index]
-        return ITEM_BYTES.get("float" if kind == "TensorList" else kind, 0)
+        return 0 if index is None else self._size_of(self.types[index])
 
     def bytes_of(self, *names: str) -> int:
         """Return the bytes of all named inputs that are tensors of this call."""
@@ -116,8 +134,7 @@ class Call:
         total = 0
         for kind, shape in zip(self.types, self.shapes, strict=False):
             lists = shape if kind == "TensorList" else [shape]
-            size = ITEM_BYTES.get("float" if kind == "TensorList" else kind, 0)
-            total += sum(prod(one) * size for one in lists)
+            total += sum(prod(one) for one in lists) * self._size_of(kind)
         return total
 
     def tensors(self) -> list[tuple[Shape, int]]:
@@ -128,6 +145,9 @@ class Call:
     def widest(self) -> int:
         """Return the most bytes per element of any input tensor; results are taken to have as many."""
         return max((ITEM_BYTES[kind] for kind in self.types if kind in ITEM_BYTES), default=0)
+
+    def _size_of(self, kind: str) -> int:
+        return ITEM_BYTES.get(self.listed if kind == "TensorList" else kind, 0)
 
     def _index(self, name: str) -> int | None:
         index = self.names.index(name) if name in self.names else len(self.types)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from profzoo.op_costs import elementwise, layers
-from profzoo.op_costs.operator_calls import Call, Needed
+from profzoo.op_costs.operator_calls import LISTED, Call, Needed
 
 FORMULAS: dict[str, Callable[[Call], Needed]] = {
     **layers.MATMUL_FORMULAS,
@@ -34,13 +34,16 @@ COLUMNS = ["needed_product_flop", "needed_other_flop", "needed_bytes"]
 INPUTS = ["operator", "dims", "types", "values"]
 
 
-def operator_cost(operator: str, dims: Sequence[Any], types: Sequence[str], values: Sequence[str]) -> Needed | None:
+def operator_cost(
+    operator: str, dims: Sequence[Any], types: Sequence[str], values: Sequence[str], listed: str = LISTED
+) -> Needed | None:
     """Return the cost of a call with all nested calls; None without a formula, or if inputs are unknown.
 
     Args:
         operator: name of the operator, such as `aten::mm`.
         dims, types, values: one entry per input, from the fields `Input Dims`, `Input type` and `Concrete Inputs` of a
             torch.profiler trace.
+        listed: type of the tensors in lists, which the trace does not tell.
 
     >>> operator_cost("aten::mm", [[4, 5], [5, 6]], ["float", "float"], ["", ""])
     Needed(product_flop=240, other_flop=0, bytes=296)
@@ -49,7 +52,7 @@ def operator_cost(operator: str, dims: Sequence[Any], types: Sequence[str], valu
     if formula is None:
         return None
     try:
-        return formula(Call(operator, SIGNATURES.get(operator, []), dims, types, values))
+        return formula(Call(operator, SIGNATURES.get(operator, []), dims, types, values, listed))
     except (ValueError, IndexError, TypeError):
         # A trace may have been recorded without shapes, and a formula may not know every kind of input.
         return None

@@ -11,7 +11,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from profzoo.op_costs import elementwise, layers
-from profzoo.op_costs.operator_calls import ITEM_BYTES, Call, Shape, UnknownError
+from profzoo.op_costs.operator_calls import ITEM_BYTES, LISTED, Call, Shape, UnknownError
 
 ATEN = "aten::"
 POINTWISE, REDUCTION, SOFTMAX, NORM, COPY, FILL, GATHER = (
@@ -115,20 +115,26 @@ def kind_of(operator: str) -> str | None:
 
 
 def call_effects(
-    operator: str, dims: Sequence[Any], types: Sequence[str], values: Sequence[str], strides: Sequence[Any] = ()
+    operator: str,
+    dims: Sequence[Any],
+    types: Sequence[str],
+    values: Sequence[str],
+    strides: Sequence[Any] = (),
+    listed: str = LISTED,
 ) -> Effects:
     """Return what a call does; an operator of no known kind reads its inputs, and what it writes is unknown.
 
     Args:
         operator: its name, such as `aten::mul`.
         dims, types, values, strides: one entry per input, as a torch.profiler trace has them.
+        listed: type of the tensors in lists, which a trace does not tell.
 
     >>> found = call_effects("aten::mul", [[4, 6], [6]], ["float", "float"], ["", ""])
     >>> found.kind, found.bytes, found.writes[0].shape
     ('pointwise', 216, (4, 6))
     """
     name, kind = operator.removeprefix(ATEN), kind_of(operator) or OPAQUE
-    reads = _tensors(dims, types, strides)
+    reads = _tensors(dims, types, strides, listed)
     # A result that is still empty gets its size in the call.
     reads = tuple(one for one in reads if one.elements)
     given = [one for one in reads if one.shape] or list(reads)
@@ -158,10 +164,8 @@ def _count(dims: Sequence[Any], types: Sequence[str]) -> int:
     return len(dims[0]) if types and types[0] == "TensorList" else 1
 
 
-def _tensors(
-    dims: Sequence[Any], types: Sequence[str], strides: Sequence[Any], listed: str = "float"
-) -> tuple[Tensor, ...]:
-    """Return the tensors among inputs; listed: type of those in lists, which a trace does not tell."""
+def _tensors(dims: Sequence[Any], types: Sequence[str], strides: Sequence[Any], listed: str) -> tuple[Tensor, ...]:
+    """Return the tensors among inputs; listed: type of those in lists."""
     found = []
     for place, (shape, kind) in enumerate(zip(dims, types, strict=False)):
         steps = strides[place] if place < len(strides) else []

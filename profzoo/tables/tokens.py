@@ -66,9 +66,8 @@ TABLE = Table(
             TEXT, "`prefill`: all up to the first token, per step; `decode`: each further token.", tool="torch"),
         **shared("module"),
         "kind": Column(
-            TEXT, "What launches do: `products` and attention, `extra traffic` of values that need not move, little "
-            "work `between products`, of which one launch is needed, other `small kernels`, `sampling`, `waits` of the "
-            "host for a result; or the rest, `unexplained`."),
+            TEXT, "What launches do: `products`, `extra traffic` that need not be, little work `between products` (one "
+            "launch is needed), other `small kernels`, `sampling`, `waits` for results; or `unexplained`."),
         "operators": Column(TEXT, "Operators with most of the time.", tool="torch"),
         "launches": Column(AMOUNT, "Launches per token.", "count", "torch"),
         "ns": Column(NUMBER, "Time per token without a profiler; all rows of a range add up to it.", "ns", clock=GPU),
@@ -107,9 +106,9 @@ OF_CELL = {
     "user_tokens_per_s": Column(
         AMOUNT.or_missing, "Tokens per second of one sample, after its first token.", "1/s", "time", GPU),
 }  # fmt: skip
-# Of the trace: what waits held the host up, and what calls took it.
-OF_HOST = ("blocked_ns", "paced_ns")
-SUMS = ["launches", "traced_ns", *PARTS, *BYTES, *OF_HOST]
+# What waits held the host up in the trace.
+BLOCKED = "blocked_ns"
+SUMS = ["launches", "traced_ns", *PARTS, *BYTES, BLOCKED]
 
 
 @dataclass(frozen=True)
@@ -198,15 +197,17 @@ def _lay_out(step: pd.DataFrame, roofs: Roofs) -> pd.DataFrame:
     busy = (end - np.maximum(rows["start_ns"], reached)).clip(lower=0).astype(float)
     # The transfer of the prompt, and whatever else comes before the first token, belongs to it.
     last = rows.index[rows["range"] == PREFILL].max()
-    blocked, pace = _follow_host(rows)
+    blocked, queued = _find_blocked(rows), idle <= QUEUED_NS
+    usual = idle[queued & (idle > 0)].median()
     rows = rows.assign(
-        range=np.where(rows.index <= last, PREFILL, DECODE), busy=busy, gap_ns=idle.clip(upper=QUEUED_NS),
-        traced_ns=busy + idle, launches=1.0, reads=blocked > 0, paced_ns=pace, blocked_ns=blocked.shift(fill_value=0.0),
+        range=np.where(rows.index <= last, PREFILL, DECODE), busy=busy, traced_ns=busy + idle, launches=1.0,
+        gap_ns=idle.where(queued, QUEUED_NS if np.isnan(usual) else usual), reads=blocked > 0,
+        blocked_ns=blocked.shift(fill_value=0.0),
     )  # fmt: skip
     # All needs of an operator stand with its first launch.
     owner = rows[["module", "operator", "shapes"]]
     unit = (~((owner == owner.shift()).all(axis=1) & rows["needed_bytes"].eq(0))).cumsum()
-    sums = ["busy", "gap_ns", "launches", "traced_ns", *OF_HOST, "needed_bytes", "needed_product_flop"]
+    sums = ["busy", "gap_ns", "launches", "traced_ns", BLOCKED, "needed_bytes", "needed_product_flop"]
     units = rows.groupby(unit).agg(
         {**dict.fromkeys((*KEY[:2], "operator", "shapes", "reads"), "first"), **dict.fromkeys(sums, "sum")}
     )
@@ -216,8 +217,8 @@ def _lay_out(step: pd.DataFrame, roofs: Roofs) -> pd.DataFrame:
     return _keep_one(found).assign(**{HOST: 0.0})
 
 
-def _follow_host(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
-    """Return what each launch holds the host up as it waits for a result, and what it takes to be called, in ns.
+def _find_blocked(rows: pd.DataFrame) -> pd.Series:
+    """Return what each launch holds the host up, as it waits for a result, in ns; 0 of launches that copy none to it.
 
     From the call of a copy to its end the host is blocked. Then it works on the result, until it calls the next launch.
     A copy before whose end there is another call holds nothing up.
@@ -225,11 +226,9 @@ def _follow_host(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     reads = (rows["kind"] == "memcpy") & rows["name"].str.contains(TO_HOST)
     end, called = rows["start_ns"] + rows["ns"], rows["start_ns"] - rows["queued_ns"].astype(float).fillna(0.0)
     pace = called.loc[np.argsort(rows["order"], kind="stable")].diff()
-    following, usual = called + pace.shift(-1).reindex(rows.index), pace.median()
-    worked = (following - end - usual).clip(lower=0).fillna(0.0)
-    blocked = (end - called + worked).where(reads & ~(following < end), 0.0)
-    behind = blocked.gt(0).loc[pace.index].shift(fill_value=False)
-    return blocked, pace.mask(behind | pace.isna(), usual).reindex(rows.index).fillna(0.0)
+    following = called + pace.shift(-1).reindex(rows.index)
+    worked = (following - end - pace.median()).clip(lower=0).fillna(0.0)
+    return (end - called + worked).where(reads & ~(following < end), 0.0)
 
 
 def _keep_one(units: pd.DataFrame) -> pd.DataFrame:
@@ -314,23 +313,22 @@ def _scale_idle(rows: pd.DataFrame, measured: float) -> pd.DataFrame:
 
     Without something, a token would take as long as the host then does, or the GPU, whichever takes longer. So waits
     cost what they hold the host up, and small kernels the time of their calls if that is more than theirs on the GPU;
-    both at most the idle time that is there. The rest is that of all other calls.
+    both at most the idle time that is there. The rest is that of all other calls. A call counts as long as any other,
+    because a profiler slows some more than others.
     """
     busy = rows[[*FLOOR, "arithmetic_ns", "excess_ns"]].sum(axis=1)
     left, gaps = max(measured - busy.sum(), 0.0), rows["gap_ns"].sum()
     gap = rows["gap_ns"] * min(1.0, left / gaps if gaps else 1.0)
     rest, host = max(left - gap.sum(), 0.0), pd.Series(0.0, rows.index)
     waits, small = rows["kind"] == WAITS, rows["kind"] == SMALL
-    called = rows["paced_ns"] / (rows["paced_ns"].sum() or 1.0)
-    unblocked = measured - min(rows["blocked_ns"].sum(), rest)
+    called, unblocked = rows["launches"] / rows["launches"].sum(), measured - min(rows[BLOCKED].sum(), rest)
     for which, most in (
         (waits, measured - unblocked), (small, unblocked * called[small].sum() - (busy + gap)[small].sum()),
         (~(waits | small), rest),
     ):  # fmt: skip
-        weights = called.where(which, 0.0) if called[which].any() else which.astype(float)
         if which.any() and rest > 0:
             taken = min(max(most, 0.0), rest)
-            host += weights / weights.sum() * taken
+            host += called.where(which, 0.0) / called[which].sum() * taken
             rest -= taken
     rows = rows.assign(gap_ns=gap, **{HOST: host})
     off = measured - (busy + gap + host).sum()

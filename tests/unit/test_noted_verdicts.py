@@ -339,7 +339,7 @@ UNKNOWN = dict.fromkeys(SAMPLED, np.nan)
 
 def of_clocks(step: pd.DataFrame, readings: Sequence[tuple[float, int]] = (), **clocks: Any) -> list[Verdict]:
     """Verdicts on a step of one cell with what samples say of its clocks, and readings of clock and reasons."""
-    rows = noted_verdicts.add_clocks(step, pd.DataFrame([{"model": "m", "phase": "train", **clocks}]))
+    rows = noted_verdicts.add_cells(step, pd.DataFrame([{"model": "m", "phase": "train", **clocks}]))
     read: list[ClockReading] = [{"sm_clock_hz": round(clock), "throttle_reasons": why} for clock, why in readings]
     return list(noted_verdicts.judge_clocks(CellRules(rows.iloc[0], {}, EVERY, {}, None, UNTRIED), read))
 

@@ -37,6 +37,41 @@ def test_a_cache_repeats_no_prefixes() -> None:
     assert not chains(patterns.PREFIXES, repeated_work.Generator(cached=True), TEXT, training=False)
 
 
+def test_a_cache_that_is_copied_is_named_in_each_layer_and_its_new_part_is_left() -> None:
+    found = chains(patterns.COPIED, repeated_work.Generator(cached=True), TEXT, training=False)
+    assert [one.calls[0].module for one in found] == [f"blocks.{layer}" for layer in range(LAYERS)]
+    for one in found:
+        assert [call.operator for call in one.calls] == ["cat"] * (ROUNDS - 1)
+        assert one.fused_bytes == (ROUNDS - 1) * 2 * 4 * BATCH * 2 * WIDTH
+
+
+def joined(old: int, new: int, count: int = 3, attention: str = "bmm", **more: Any) -> list[Any]:
+    """Tensors that are put together, the last of which a product of the same module reads."""
+    own = {"module": "m"}
+    tokens = [("cat", [(2, old, 4), (2, new, 4)], [(2, old + new, 4)], own | more)] * count
+    return [*tokens, (attention, [(2, 1, 4), (2, 4, old + new)], [(2, 1, old + new)], own)]
+
+
+@pytest.mark.parametrize(
+    ("calls", "places"),
+    [
+        (joined(6, 2), [0, 1, 2]),
+        (joined(5, 2), []),
+        (joined(6, 2, 2), []),
+        (joined(6, 2, attention="mm"), []),
+        (joined(6, 2, module="other"), []),
+        (joined(6, 2, direction="backward"), []),
+        # A token of the class comes first.
+        (joined(1, 8), []),
+    ],
+)  # fmt: skip
+def test_copied_caches_by_hand(calls: list[Any], places: list[int]) -> None:
+    found = list(patterns.find_copied_caches(make_flow(*calls), frozenset()))
+    assert [call.place for one in found for call in one.calls] == places
+    assert all(one.fused_bytes == 2 * 4 * 16 * len(places) and one.fused_launches == len(places) for one in found)
+    assert not list(patterns.find_copied_caches(make_flow(*calls), frozenset({1})))
+
+
 @pytest.mark.parametrize(
     ("given", "ways"),
     slow.first(

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from profzoo.fusion.calls import read_step
 from profzoo.tools.torch import losses, nesting, owners
 from profzoo.tools.torch.trace import count_steps, launching_calls
 from tests.unit.test_torch_trace import Event, called, of, part, ran, span
@@ -326,14 +327,36 @@ def test_what_an_operator_needs_is_with_its_first_launch() -> None:
     parents = np.array([-1, -1, -1])
     operators = np.array([0, 0, 1, -1, 0, 1, 0, 1, 1, 2])
     replay = np.array([-1, -1, -1, -1, 0, 0, 1, 1, 0, -1])
-    need = owners.launch_costs(trace, parents, operators, replay)
+    need = owners.launch_costs(trace, parents, operators, replay, np.zeros(len(operators), dtype=int))
     # Bytes of 20 + 30 read and 24 written, of 4 each.
     whole, none = [240, 0, 296], [0, 0, 0]
     assert np.nan_to_num(need, nan=-1).tolist() == [
         whole, none, whole, [-1] * 3, whole, whole, whole, whole, none, [-1] * 3
     ]  # fmt: skip
-    nothing = owners.launch_costs(of(), parents[:0], np.array([-1]), np.array([-1]))
+    nothing = owners.launch_costs(of(span("k", 0, 1)), parents[:0], *np.array([[-1], [-1], [0]]))
     assert nothing.shape == (1, 3) and np.isnan(nothing).all()
+
+
+@pytest.mark.parametrize(
+    ("operator", "kernel", "times", "size"),
+    [
+        ("aten::cat", "void CatArrayBatchedCopy_vectorized<(anonymous namespace)::OpaqueType<2u>, unsigned int, 2>", 2, 2),
+        ("aten::cat", "void CatArrayBatchedCopy<(anonymous namespace)::OpaqueType<8u>, unsigned int, 2, 128, 1>", 2, 8),
+        ("aten::cat", "void some_copy<int>", 2, 4),
+        ("aten::_foreach_add_", "void multi_tensor_apply_kernel<M<1>, BinaryOpScalarFunctor<c10::BFloat16, 1, 1, 0>>", 2, 2),
+        ("aten::_foreach_add_", "void multi_tensor_apply_kernel<M<1>, BinaryOpScalarFunctor<float, 1, 1, 0>>", 2, 4),
+    ],
+)  # fmt: skip
+def test_bytes_of_lists_are_of_the_type_that_their_kernel_works_on(
+    operator: str, kernel: str, times: int, size: int
+) -> None:
+    """Which a trace does not tell otherwise."""
+    shapes = {"Input Dims": [[[8, 4], [8, 1]], []], "Input type": ["TensorList", "Scalar"]}
+    operation = span(operator, 1, 3, **{"External id": 1, "Concrete Inputs": ["", "1"], **shapes})
+    trace = of(operation, called(2, 9, operator=1), ran(kernel, 20, 1, 9, 1))
+    assert owners.tabulate_launches(trace)["needed_bytes"].tolist() == [times * size * 40]
+    (call,) = read_step(trace).flow.calls
+    assert sum(one.bytes for one in (*call.reads, *call.writes)) == 2 * size * 40 or operator != "aten::cat"
 
 
 def test_the_sum_of_a_gradient_without_a_node_before_it_is_of_none() -> None:

@@ -9,6 +9,7 @@ import pandas as pd
 from profzoo.io.columns import AMOUNT, COUNT, GPU, TEXT, WHOLE, Column
 from profzoo.io.common_columns import shared
 from profzoo.io.csv_tables import Table
+from profzoo.op_costs.operator_calls import ITEM_BYTES, LISTED, find_listed_type
 from profzoo.op_costs.operators import COLUMNS as NEEDED
 from profzoo.op_costs.operators import COLUMNS as OPERATORS_COLUMNS
 from profzoo.op_costs.operators import exclusive_costs, operator_cost
@@ -170,23 +171,29 @@ def _place(names: np.ndarray, wanted: np.ndarray) -> int:
 
 # Computes the cost of the launches of a trace from the inputs of the operators that made them.
 
+TYPES = tuple(ITEM_BYTES)
 
-def known_operator_costs(trace: Trace, parents: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+
+def known_operator_costs(
+    trace: Trace, parents: np.ndarray, listed: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the operators with a known cost, their costs without nested ones, and each operator's nearest of these.
 
-    parents: index of the enclosing operator of each operator, -1 for none.
+    parents: index of the enclosing operator of each operator, -1 for none. listed: type of the tensors in the lists of
+    each operator, as an index of TYPES; without it, they take four bytes.
 
     Returns: indices of the operators with a known cost, shape (known,); their costs, shape (known, len(COLUMNS)); and
     per operator the index of the nearest one with a known cost, itself included, -1 for none.
     """
     operators = trace.operators
     told = np.flatnonzero(operators["inputs"] >= 0)
-    pairs = operators["name"][told].astype(np.int64) * len(trace.inputs) + operators["inputs"][told]
-    kinds, places = np.unique(pairs, return_inverse=True)
+    of_lists = np.full(len(told), TYPES.index(LISTED)) if listed is None else listed[told]
+    rows = np.stack([operators["name"][told], operators["inputs"][told], of_lists], axis=1)
+    kinds, places = np.unique(rows, axis=0, return_inverse=True)
     found = np.full((len(kinds), len(OPERATORS_COLUMNS)), np.nan)
-    for place, (name, inputs) in enumerate(divmod(kind, len(trace.inputs)) for kind in kinds.tolist()):
+    for place, (name, inputs, kind) in enumerate(kinds.tolist()):
         dims, types, values, _ = trace.inputs[inputs]
-        need = operator_cost(trace.texts[name], dims, types, values)
+        need = operator_cost(trace.texts[name], dims, types, values, TYPES[kind])
         if need is not None:
             found[place] = need
     sure = ~np.isnan(found[:, 0])[places]
@@ -194,7 +201,9 @@ def known_operator_costs(trace: Trace, parents: np.ndarray) -> tuple[np.ndarray,
     return known, *exclusive_costs(found[places[sure]], known, parents)
 
 
-def launch_costs(trace: Trace, parents: np.ndarray, operators: np.ndarray, replays: np.ndarray) -> np.ndarray:
+def launch_costs(
+    trace: Trace, parents: np.ndarray, operators: np.ndarray, replays: np.ndarray, names: np.ndarray
+) -> np.ndarray:
     """Return the cost of each launch, shape (launches, len(COLUMNS)).
 
     An operator's first launch has the operator's whole cost, and its other launches have 0, so that costs add up. The
@@ -204,8 +213,12 @@ def launch_costs(trace: Trace, parents: np.ndarray, operators: np.ndarray, repla
         parents: index of the enclosing operator of each operator, -1 for none.
         operators: innermost operator of each launch, in order, -1 for none.
         replays: number of the CUDA graph's replay of each launch, -1 for none; every replay has the cost again.
+        names: what each launch runs, as an index of the trace's texts.
     """
-    known, own, holder = known_operator_costs(trace, parents)
+    types = {name: TYPES.index(find_listed_type(trace.texts[name])) for name in np.unique(names)}
+    listed = np.full(len(parents), TYPES.index(LISTED))
+    listed[operators[operators >= 0]] = [types[name] for name in names[operators >= 0]]
+    known, own, holder = known_operator_costs(trace, parents, listed)
     found = np.full((len(operators), len(OPERATORS_COLUMNS)), np.nan)
     if not len(known):
         return found
@@ -239,7 +252,7 @@ TABLE = Table(
         "ns": Column(COUNT, "GPU time of the launch; on a CPU the operator's own host time.", "ns", "torch", GPU),
         "queued_ns": Column(
             WHOLE.or_missing, "From the launching call to the begin on the GPU: how far the host was ahead. Empty "
-            "where no call is known, and on a CPU.", "ns", "torch"),
+            "where no call is known, and on a CPU.", "ns", "torch", GPU),
         "range": Column(TEXT, "Part of the step (NVTX range) that was open at the launch.", tool="torch"),
         **shared("operator", "shapes", "caller", "module", "type", "direction"),
         "call": Column(
@@ -314,7 +327,8 @@ def tabulate_launches(trace: Trace) -> pd.DataFrame:
     replaying = replayed & (operators >= 0) & (called <= began + _at(trace.operators["ns"].astype(np.int64), operators))
     nesting = nest_operators(trace)
     frame = _owned(trace, nesting, operators, called, made, other, np.where(replaying, f"({GRAPH})", ""))
-    need = launch_costs(trace, nesting.parent, operators, np.where(replayed, launching_calls(trace)[order], -1))
+    replays = np.where(replayed, launching_calls(trace)[order], -1)
+    need = launch_costs(trace, nesting.parent, operators, replays, launches["name"])
     columns = {
         "kind": pd.Categorical.from_codes(launches["kind"], list(DEVICE_KINDS.values())),
         "name": _texts(launches["name"], trace.texts),

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from profzoo import formatting
+from profzoo.io.csv_tables import Row
 from profzoo.range_names import FORWARD
 from profzoo.tables.cell_tables import amdahl_gain
 from profzoo.tables.schemas import CELL
@@ -170,6 +172,8 @@ DROPPED = "dropped clocks"
 # something slowed the GPU down, and what did.
 MEAN, HIGH, THROTTLED, WHY = "sm_clock_hz", "sm_clock_high_hz", "throttled_share", "clocks"
 COLUMNS = (MEAN, HIGH, THROTTLED, WHY)
+# And there where it generates: tokens of a step.
+GENERATED = "generated"
 # The least share of the step that the lower clock costs, and of the samples in which something slowed the GPU down.
 LEAST_LOST, LEAST_THROTTLED = 0.03, 0.05
 ADVICE = (
@@ -178,9 +182,9 @@ ADVICE = (
 )
 
 
-def add_clocks(steps: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
-    """Return the table of steps with what the table of cells says of clocks (COLUMNS); nan where it was not sampled."""
-    known = cells.reindex(columns=[*CELL, *COLUMNS])
+def add_cells(steps: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
+    """Return the table of steps with what the table of cells says of clocks and tokens; nan where it says nothing."""
+    known = cells.reindex(columns=[*CELL, *COLUMNS, GENERATED])
     return steps.merge(known, on=CELL, how="left")
 
 
@@ -228,6 +232,20 @@ def judge_clocks(judged: CellRules, readings: "Sequence[ClockReading]" = ()) -> 
 def _reason(said: object) -> str:
     """Return what the samples say of the reasons, in brackets; empty without any."""
     return f" ({said})" if isinstance(said, str) and said else ""
+
+
+def tell_per_token(row: Verdict, step: Row) -> Verdict:
+    """Return a verdict that says what its gain is for a token, where the step generates any.
+
+    >>> row = Verdict(verdict="copied cache", metric="", value=0.2, evidence="", next_step="do", level="", gain=1.25)
+    >>> tell_per_token(row, {"step_ns": 1e8, "generated": 16.0}).next_step
+    'do; expected for each of 16 tokens: 1.25 ms less'
+    """
+    tokens = step.get(GENERATED, np.nan)
+    if not (tokens > 0 and row.gain and row.gain > 1):
+        return row
+    saved = formatting.duration(step["step_ns"] * (1 - 1 / row.gain) / tokens)
+    return replace(row, next_step=f"{row.next_step}; expected for each of {tokens:.0f} tokens: {saved} less")
 
 
 # Says in verdicts on the host at which lines of the program it spends its time, as samples of a step showed them.

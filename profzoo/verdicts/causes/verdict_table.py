@@ -192,7 +192,7 @@ def main(
     kernel_table = schemas.read_table("kernels", kernels)
     trees = _read_pairs(layers, LAYER_KERNELS_TABLE, TABLE)
     rules = verdict_rules.load_rules()
-    timed = noted_verdicts.add_clocks(schemas.read_table("steps", steps), schemas.read_table("cells", on_cpus[0]))
+    timed = noted_verdicts.add_cells(schemas.read_table("steps", steps), schemas.read_table("cells", on_cpus[0]))
     known = {cell_key(path): program.read_programs(path) for path in programs}
     write_csv(tabulate_waits(facts.lines, known), waits)
     fusible = _read_pairs(chains, fusion.CHAINS, fusion.KERNELS)

@@ -382,7 +382,8 @@ def _rank(judged: CellRules, found: Sequence[Verdict], counted: bool) -> list[Ve
     """
     told = advise_logging(found, judged.feasible)
     ranked = rank_verdicts(told, judged.given["explanations"], judged.feasible, judged.replayed, judged.step)
-    return ranked or [_nothing_row(judged.step, counted)]
+    told = [noted_verdicts.tell_per_token(row, judged.step) for row in ranked]
+    return told or [_nothing_row(judged.step, counted)]
 
 
 def _judge_noted(

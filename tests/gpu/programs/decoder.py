@@ -45,7 +45,7 @@ class Layer(nn.Module):
         self.norms = nn.ModuleList(Norm(size, shape.pieces) for size in (width, width, head, head))
         sizes = ((3 * width, width), (width, width), (4 * width, width), (width, 4 * width))
         self.project, self.merge, self.widen, self.narrow = (_constant(*size) for size in sizes)
-        self.cache = (torch.empty(0), torch.empty(0))
+        self.cache: tuple[Tensor, ...] = ()
 
     def forward(self, flow: Tensor, start: int, room: int) -> Tensor:
         """What comes out for (batch, length, hidden); start: tokens in the cache, of `room`."""
@@ -96,6 +96,9 @@ class Decoder(nn.Module):
             if self.waits:
                 _look_for_end(int(found[-1][0].item()))
             note_token()
+        # What stays from step to step could not be captured in a CUDA graph.
+        for layer in self.layers:
+            layer.cache = ()
         return torch.cat(found[1:], dim=1)
 
 
