@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -113,3 +114,12 @@ def few_results(tmp_path_factory: pytest.TempPathFactory) -> Path:
             # The folder gets its name when it is complete.
             made.rename(home / "results")
     return home / "results"
+
+
+@pytest.fixture(scope="session")
+def starter() -> Iterator[Any]:
+    """Fork all contestants of the referee from one process, which imports torch once."""
+    from profzoo.experiments.forked_runs import ProcessStarter
+
+    with closing(ProcessStarter(fork=True)) as starter:
+        yield starter

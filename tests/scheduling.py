@@ -14,14 +14,12 @@ SPREAD = {
         "workflow/test_rerun", "workflow/test_targets",
     )
 }  # fmt: skip
-# Files that use the tables of a made-up zoo. A process takes seconds to make them and keeps them, so one runs them all.
+# Files that use the tables of a made-up zoo, or contestants of the referee. A process takes seconds to make the tables, or
+# the process that forks, and keeps them, so one runs them all.
 ZOO = "the whole zoo"
-TOGETHER = {
-    f"tests/unit/test_{name}.py": ZOO
-    for name in (
-        "figures", "savings", "svg_sanitizer", "whole_page",
-    )
-}  # fmt: skip
+TOGETHER = {f"tests/unit/test_{name}.py": ZOO for name in ("figures", "savings", "svg_sanitizer", "whole_page")} | {
+    f"tests/unit/test_{name}.py": "contestants" for name in ("judge", "judge_cheats")
+}
 
 
 def place(nodeid: str) -> int:

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,14 +23,6 @@ LARGE = (
     ("torch.randn(64, 96)", "torch.randn(64, 96).cuda()"),
     ("Network()", "Network().cuda()"),
 )
-
-
-@pytest.fixture(scope="module")
-def starter() -> Iterator[ProcessStarter]:
-    """Forks all contestants from one process, which imports torch once."""
-    starter = ProcessStarter(fork=True)
-    yield starter
-    starter.close()
 
 
 @pytest.mark.parametrize("name", ["side_stream", "patched_synchronize", "patched_events", "lower_precision"])

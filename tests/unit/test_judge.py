@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -20,14 +19,6 @@ from tests import slow
 from tests.unit import test_judge_cheats as cheats
 
 PROGRAM = "def build(shape):\n    pass\n"
-
-
-@pytest.fixture(scope="module")
-def starter() -> Iterator[ProcessStarter]:
-    """Forks all contestants from one process."""
-    starter = ProcessStarter(fork=True)
-    yield starter
-    starter.close()
 
 
 def folder(home: Path, **files: str) -> Path:

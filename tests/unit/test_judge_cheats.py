@@ -1,7 +1,6 @@
 """Candidates that win by measuring wrongly never do, and honest ones are judged by what they do (tests/cheats)."""
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -80,14 +79,6 @@ LATER = {
 }
 # One of each way to be refused.
 QUICK = ("skipped_layer", "lazy_result", "patched_timer", "background_thread", "writes_its_copy", "shortcut_for_zeros")
-
-
-@pytest.fixture(scope="module")
-def starter() -> Iterator[ProcessStarter]:
-    """Forks all contestants from one process, which imports torch once."""
-    starter = ProcessStarter(fork=True)
-    yield starter
-    starter.close()
 
 
 def state(name: str, folder: Path) -> str:
