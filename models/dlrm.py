@@ -36,7 +36,7 @@ WORKLOADS = {
 }
 REFERENCE = {
     "parameters": 517_136_759_121, "operations": 902_654_076_928,
-    "source": "both derived from the benchmark's configuration, which calls it 1 TB in fp16",
+    "source": "both derived from the benchmark's configuration; its weights are 1 TB in fp16",
 }  # fmt: skip
 # Features of an action; seconds of an hour and a day, and how many of them are told apart.
 TOLD, PERIODS, COUNTS = 8, (3600, 86_400), (24, 7)
