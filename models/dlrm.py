@@ -143,13 +143,13 @@ def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[tuple[Te
     seconds = draw(PERIODS[1], shape.history).cumsum(0)
     seconds = torch.cat((seconds, seconds[-1:].expand(shape.candidates) + PERIODS[0]))
     actions = torch.randint(1, 2**shape.actions, (shape.history,), generator=generator)
-    clicked = torch.randint(2, (shape.candidates,), generator=generator).float()
+    clicked = torch.randint(2, (shape.candidates,), generator=generator)
     return (draw(shape.users), draw(shape.items, whole), draw(shape.kinds, whole), seconds, actions), clicked
 
 
 def loss(scores: Tensor, clicked: Tensor) -> Tensor:
     """Cross-entropy of the chance of a click."""
-    return binary_cross_entropy_with_logits(scores, clicked)
+    return binary_cross_entropy_with_logits(scores, clicked.to(scores.dtype))
 
 
 def optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
