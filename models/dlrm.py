@@ -36,7 +36,7 @@ WORKLOADS = {
 }
 REFERENCE = {
     "parameters": 517_136_759_121, "operations": 902_654_076_928,
-    "source": "both derived from the benchmark's configuration, which calls it 1 TB in fp16",
+    "source": "both derived from the benchmark's configuration; its weights are 1 TB in fp16",
 }  # fmt: skip
 # Features of an action; seconds of an hour and a day, and how many of them are told apart.
 TOLD, PERIODS, COUNTS = 8, (3600, 86_400), (24, 7)
@@ -143,13 +143,13 @@ def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[tuple[Te
     seconds = draw(PERIODS[1], shape.history).cumsum(0)
     seconds = torch.cat((seconds, seconds[-1:].expand(shape.candidates) + PERIODS[0]))
     actions = torch.randint(1, 2**shape.actions, (shape.history,), generator=generator)
-    clicked = torch.randint(2, (shape.candidates,), generator=generator).float()
+    clicked = torch.randint(2, (shape.candidates,), generator=generator)
     return (draw(shape.users), draw(shape.items, whole), draw(shape.kinds, whole), seconds, actions), clicked
 
 
 def loss(scores: Tensor, clicked: Tensor) -> Tensor:
     """Cross-entropy of the chance of a click."""
-    return binary_cross_entropy_with_logits(scores, clicked)
+    return binary_cross_entropy_with_logits(scores, clicked.to(scores.dtype))
 
 
 def optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:

@@ -38,7 +38,7 @@ RELEASES = """## Against the releases
 
 One sample's pass through the network at the sizes of its release, counted on torch's meta device, beside the release's
 own figures; a product with its addition counts as two. Operations that no source tells are derived from the published
-sizes, by formulas in `tests/unit/test_models.py`. A test holds the rest within 1 %.
+sizes, by formulas in `tests/unit/test_models.py`. A test holds what is published within 1 %.
 
 | model | settings | parameters | of the release | operations | of the release | source | how the network differs |
 |---|---|---|---|---|---|---|---|"""

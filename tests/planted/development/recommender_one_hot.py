@@ -4,8 +4,9 @@ from types import SimpleNamespace
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits, one_hot
+from torch.nn.functional import one_hot
 
+from models.dlrm import loss
 from tests.planted.networks.samples import choices as sample
 
 SHAPE = {"fault": True, "fields": 26, "rows": 30000, "dense": 13, "width": 64, "hidden": 512}
@@ -45,7 +46,3 @@ class Recommender(nn.Module):
 
 def build(shape: SimpleNamespace) -> nn.Module:
     return Recommender(shape.fault, shape.fields, shape.rows, shape.dense, shape.width, shape.hidden)
-
-
-def loss(outputs: Tensor, target: Tensor) -> Tensor:
-    return binary_cross_entropy_with_logits(outputs, target.to(outputs.dtype))

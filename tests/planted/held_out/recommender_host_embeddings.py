@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits
 
+from models.dlrm import loss
 from tests.planted.networks.samples import choices as sample
 
 SHAPE = {"fault": True, "fields": 6, "rows": 20000, "dense": 32, "width": 128, "hidden": 3072}
@@ -49,7 +49,3 @@ class Wide(nn.Module):
 
 def build(shape: SimpleNamespace) -> nn.Module:
     return Wide(shape)
-
-
-def loss(outputs: Tensor, target: Tensor) -> Tensor:
-    return binary_cross_entropy_with_logits(outputs, target.to(outputs.dtype))

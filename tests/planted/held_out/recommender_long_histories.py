@@ -5,8 +5,9 @@ from types import SimpleNamespace
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits, scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention
 
+from models.dlrm import loss
 from tests.planted.networks.transformer import two_layers
 
 SHAPE = {"fault": True, "items": 20000, "most": 500, "real": 100, "width": 256, "layers": 3}
@@ -57,7 +58,3 @@ def collate(samples: Sequence[tuple[tuple[Tensor, int, int], int]]) -> tuple[tup
     given, clicked = zip(*samples, strict=True)
     histories, counts, items = zip(*given, strict=True)
     return (torch.stack(histories), torch.tensor(counts), torch.tensor(items)), torch.tensor(clicked)
-
-
-def loss(outputs: Tensor, target: Tensor) -> Tensor:
-    return binary_cross_entropy_with_logits(outputs, target.to(outputs.dtype))

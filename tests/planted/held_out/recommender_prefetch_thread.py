@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits
 
+from models.dlrm import loss
 from tests.planted.networks.samples import choices as sample
 from tests.planted.networks.training import compute_loss
 
@@ -57,10 +57,6 @@ def build(shape: SimpleNamespace) -> nn.Module:
     network = Recommender(shape)
     network.negatives = Negatives(shape.rows, shape.drawn, shape.fault)
     return network
-
-
-def loss(outputs: Tensor, target: Tensor) -> Tensor:
-    return binary_cross_entropy_with_logits(outputs, target.to(outputs.dtype))
 
 
 def training_step(trainer: Any, batch: tuple[Any, Tensor]) -> Tensor:
