@@ -149,7 +149,7 @@ def whole_state(network: nn.Module, cell: "CellSettings") -> dict[str, Any]:
 
 def is_pipeline(cell: "CellSettings") -> bool:
     """Whether each process has a stage of the network only."""
-    return process_count(cell) > 1 and parallel_kind(cell) == PIPELINE
+    return parallel_kind(cell) == PIPELINE and process_count(cell) > 1
 
 
 def join_stages(cell: "CellSettings", own: Mapping[str, Value]) -> dict[str, Value]:

@@ -105,12 +105,14 @@ class Pipeline:
 
         self._cell, self._model, self._parts = cell, model, parts
         rank, processes = distributed.read_rank(cell), process_count(cell)
-        self._stages = find_stages(network, cell, model)
-        self._blocks = share_blocks(list(self._stages.blocks), rank, processes)
+        stages = find_stages(network, cell, model)
+        self._first, self._run, self._last = stages.first, stages.run, stages.last
+        self._blocks = share_blocks(list(stages.blocks), rank, processes)
         self._is_first, self._is_last = rank == 0, rank == processes - 1
-        self._shared = cut_network(network, self._stages, rank, processes, cell["model"])
+        self._shared = cut_network(network, stages, rank, processes, cell["model"])
         if device.type == "cuda":
             # The whole network was there only to be cut.
+            torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats(device)
         # All processes take part in making the group.
         self._ends = dist.new_group([0, processes - 1]) if processes > 2 else None
@@ -144,11 +146,11 @@ class Pipeline:
         """Return what the stage sends on for the batch of a number, or the last one's part of the mean loss."""
         inputs, target = batches.split_batch(self._batches[int(number)], self._cell, self._model)
         with self._parts["forward"]():
-            flow = self._stages.first(inputs) if self._is_first else received[0]
-            flow = self._stages.run(flow, inputs, self._blocks)
+            flow = self._first(inputs) if self._is_first else received[0]
+            flow = self._run(flow, inputs, self._blocks)
             if not self._is_last:
                 return flow.contiguous()
-            outputs = self._stages.last(flow)
+            outputs = self._last(flow)
         with self._parts["loss"]():
             # torch joins the results of all batches, as if each were a batch.
             return (self._model.loss(outputs, target) / len(self._batches)).reshape(1)
