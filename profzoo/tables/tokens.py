@@ -66,8 +66,8 @@ TABLE = Table(
             TEXT, "`prefill`: all up to the first token, per step; `decode`: each further token.", tool="torch"),
         **shared("module"),
         "kind": Column(
-            TEXT, "What launches do: `products`, `extra traffic` that need not be, little work `between products` (one "
-            "launch is needed), other `small kernels`, `sampling`, `waits` for results; or `unexplained`."),
+            TEXT, "What launches do: `products`, `extra traffic`, little work `between products` (one launch is "
+            "needed), other `small kernels`, `sampling`, `waits` for results; or `unexplained`."),
         "operators": Column(TEXT, "Operators with most of the time.", tool="torch"),
         "launches": Column(AMOUNT, "Launches per token.", "count", "torch"),
         "ns": Column(NUMBER, "Time per token without a profiler; all rows of a range add up to it.", "ns", clock=GPU),
