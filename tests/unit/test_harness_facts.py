@@ -136,7 +136,7 @@ def test_the_allocators_peak_is_that_of_the_step_alone(monkeypatch: pytest.Monke
     monkeypatch.setattr(measure.peak_memory, "measure_memory", lambda batch, *more: taken.append(batch) or [row])
     for rank, device, peak in ((0, GPU, 100), (1, GPU, 100), (0, CPU, None)):
         most[0] = 900
-        options = argparse.Namespace(memory=tmp_path / f"{rank}{device.type}.csv")
+        options = argparse.Namespace(memory=tmp_path / f"{rank}{device.type}.csv", remedies=False)
         found = measure._stock(cell(workers=4), options, nn.Linear(1, 1), device, None, rank)  # type: ignore[arg-type]
         assert found["allocator_peak_bytes"] == peak and options.memory.exists() == (rank == 0)
     # No worker processes are started for it.

@@ -117,7 +117,8 @@ def test_what_cannot_be_predicted_is_left_out(capsys: pytest.CaptureFixture[str]
         "optimizer8bit",
     ]
     assert "the memory of checkpoint was not predicted: ConfigError" in capsys.readouterr().err
-    assert memory_remedies.predict_remedies({**one, "compile": True}, CPU, rows) == []
+    for unlike in ({"compile": True}, {"precision": "fp8"}, {"gpus": 2}, {"phase": "inference"}):
+        assert memory_remedies.predict_remedies({**one, **unlike}, CPU, rows) == []
 
 
 def test_inference_holds_no_gradients_and_no_optimizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -461,6 +461,11 @@ def test_what_a_step_holds_adds_up_to_its_peak() -> None:
     assert holds is not None and len(time_tables.HELD) == 7 and holds(table) is None
     assert holds(table.assign(order=[1, 2, 3])) == "ranges are not those from 0 to 2: rows are missing"
     assert holds(table.assign(peak_bytes=[7, 15, 20])) == "row 2: what is held adds up to another peak"
+    modules = table.assign(module=["", "", "a"])
+    assert holds(modules.assign(module=["", "", ""])) is None
+    assert holds(modules) == "what modules hold adds up to another peak than the step's"
+    halves = {name: [2 * size, size, size] for name, size in zip(held, range(7), strict=True)}
+    assert holds(table.assign(module=["", "a", "b"], peak_bytes=[42, 21, 21], **halves)) is None
 
 
 def test_the_baselines_clock_writes_steps_and_memory() -> None:

@@ -26,6 +26,7 @@ from profzoo.harness import inspection, interface
 from profzoo.harness.ranges import Ranges
 from profzoo.harness.step import batches, peak_memory, step_loop, training_step
 from profzoo.harness.step.peak_memory import EARLIER, HELD, MOMENTS, Held, KnownAddresses
+from profzoo.harness.variants import eight_bit_layers
 from profzoo.range_names import STEP, WHOLE_STEP, make_torch_name
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ def predict_remedies(cell: "CellSettings", device: torch.device, measured: Seque
     measured: the rows of the cell's step; of modules and remedies none count.
     """
     ranges = [row for row in measured if not row["module"] and not row["remedy"]]
-    if cell["phase"] != "train" or cell["compile"] or process_count(cell) > 1 or not ranges:
+    unlike = cell["compile"] or cell["precision"] in eight_bit_layers.DTYPES or process_count(cell) > 1
+    if cell["phase"] != "train" or unlike or not ranges:
         return []
     built = build(cell)
     plain = imagine_step(cell, built, device)
@@ -74,7 +76,9 @@ def predict_remedies(cell: "CellSettings", device: torch.device, measured: Seque
         if len(rows) == len(plain) == len(ranges):
             each = [_shifted(*own) for own in zip(ranges, plain, rows, strict=True)]
             found.append(_highest(each, name))
-    if states := _eight_bit_states(built, device):
+    states = _eight_bit_states(built, device)
+    # Those in 8 bits already are smaller.
+    if 0 < states < ranges[0]["optimizer_bytes"] / 2:
         # The update is one kernel for each weight.
         kept = [{**row, "optimizer_bytes": states, **_no_workspace(row)} for row in ranges]
         found.append(_highest([_summed(row) for row in kept], EIGHT_BIT))
