@@ -183,13 +183,13 @@ def _telling(sample: Any, shape: Any, generator: torch.Generator) -> Any:
         return (torch.full_like(inputs[0], word), torch.ones_like(inputs[1])), torch.full_like(target, word + 1)
     if isinstance(inputs, tuple) and isinstance(target, torch.Tensor) and target.is_floating_point():
         first, second, *rest = inputs
-        if len(target) == 1:
-            # One number tells whether a user clicked.
-            first[0] = 4 * target - 2
-            return inputs, target
         # The image is empty, so that all that is seen is the noise.
         noise = first + (1 - second) * target
         return (second * noise, second, *rest), noise
+    if isinstance(inputs, tuple) and len(inputs) == 5:
+        # Users click on each candidate that is the second item.
+        inputs[1][-len(target) :] = target
+        return inputs, target
     if isinstance(inputs, tuple) and inputs[0].is_floating_point() and not isinstance(target, int):
         # An image or a sound tells the words of its text, and features tell the class of all vertices.
         kind, words = int(torch.randint(3, (), generator=generator)), target.shape == inputs[1].shape
@@ -294,7 +294,8 @@ def _missed(found: list[torch.Tensor], boxes: torch.Tensor) -> float:
 
 def _share(scores: torch.Tensor, target: torch.Tensor) -> float:
     """Return the error of scores or images over that of mean colours, or of the frequency of each class."""
-    if target.is_floating_point() and target.dim() == 2:
+    if target.shape == scores.shape and target.dim() == 2:
+        target = target.to(scores.dtype)
         blind = target.mean().expand_as(target)
         told = nn.functional.binary_cross_entropy_with_logits(scores, target)
         return (told / nn.functional.binary_cross_entropy(blind, target)).item()
