@@ -12,14 +12,14 @@ from profzoo.tables.kernel_table import KEYS
 from profzoo.tools.nsys.steps.steps import CAUSES
 
 PHASES = ("train", "inference")
-HEADER = ("model", "parameters, million", "step ms", "launches", "configurations", "GPU busy", "peak memory GB")
+HEADER = ("model", "parameters, million", "step ms", "GPU ms", "launches", "configurations", "peak memory GB")
 
 
 def describe(results: Path) -> pd.DataFrame:
-    """One row per cell: step time, launches, configurations, busy share, peak memory, shares of idle time by cause."""
+    """One row per cell: median step, time on the GPU, launches, configurations, peak memory, and idle time by cause."""
     cells, steps, kernels = (pd.read_csv(results / "tables" / f"{name}.csv") for name in ("cells", "steps", "kernels"))
-    found = cells[["model", "phase", "parameters", "step_ns", "peak_memory_bytes"]].merge(
-        steps.drop(columns="step_ns").drop_duplicates(["model", "phase"]), how="left", on=["model", "phase"]
+    found = cells[["model", "phase", "parameters", "step_median_ns", "peak_memory_bytes"]].merge(
+        steps.drop(columns="step_median_ns").drop_duplicates(["model", "phase"]), how="left", on=["model", "phase"]
     )
     kinds = kernels.drop_duplicates(["model", "phase", *KEYS]).groupby(["model", "phase"]).size()
     return found.join(kinds.rename("configurations"), on=["model", "phase"]).set_index(["model", "phase"])
@@ -31,10 +31,10 @@ def print_rows(cells: pd.DataFrame) -> None:
     for model in cells.index.unique("model"):
         both = cells.loc[model].reindex([phase for phase in PHASES if (model, phase) in cells.index])
         fields = (
-            ("{:.2f}", both["step_ns"] / 1e6),
+            ("{:.2f}", both["step_median_ns"] / 1e6),
+            ("{:.2f}", both["busy_ns"] / 1e6),
             ("{:,.0f}", both["launches"]),
             ("{:.0f}", both["configurations"]),
-            ("{:.0%}", both["busy_share"]),
             ("{:.2f}", both["peak_memory_bytes"] / 1e9),
         )
         written = (", ".join(form.format(one) for one in values) for form, values in fields)
