@@ -44,6 +44,9 @@ WEIGHTS = 4 * (WIDE * HIDDEN + HIDDEN + HIDDEN * CLASSES + CLASSES)
 
 INPUTS, HIDDEN_BYTES = 4 * BATCH * WIDE + 8 * BATCH, 4 * BATCH * HIDDEN
 
+# What states of the optimizer are a part of.
+BYTES = ["begin_bytes", "end_bytes", "peak_bytes", "optimizer_bytes"]
+
 
 def held(folder: Path, monkeypatch: pytest.MonkeyPatch, phase: str, *words: str) -> pd.DataFrame:
     """The rows of the known network, by range; of modules and remedies, by module and remedy."""
@@ -92,6 +95,8 @@ def test_remedies_leave_what_arithmetic_says(tmp_path: Path, monkeypatch: pytest
     # Two states of a byte per number and four per 256 numbers, but of four bytes for each bias.
     states = 2 * (WIDE * HIDDEN + HIDDEN * CLASSES) * 260 // 256 + 8 * (HIDDEN + CLASSES)
     assert rows.loc["optimizer8bit", "optimizer_bytes"] == states
+    less = rows.loc["optimizer8bit", BYTES] - rows.loc["backward", BYTES]
+    assert less["optimizer_bytes"] < 0 and (less == less["optimizer_bytes"]).all()
     assert rows.loc["fused", "peak_bytes"] == rows.loc["step", "peak_bytes"]
     for remedy, word in {"checkpoint": "checkpoint=true", "bf16": "precision=bf16"}.items():
         tried = held(tmp_path, monkeypatch, "train", "batch=2048", word)

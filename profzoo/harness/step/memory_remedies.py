@@ -79,8 +79,10 @@ def predict_remedies(cell: "CellSettings", device: torch.device, measured: Seque
     states = _eight_bit_states(built, device)
     # Those in 8 bits already are smaller.
     if 0 < states < ranges[0]["optimizer_bytes"] / 2:
-        # The update is one kernel for each weight.
-        kept = [{**row, "optimizer_bytes": states, **_no_workspace(row)} for row in ranges]
+        # The update is one kernel for each weight. States are there throughout the step.
+        less = states - ranges[0]["optimizer_bytes"]
+        always = {f"{name}_bytes" for name in ("optimizer", "begin", "end")}
+        kept = [{**row, **{key: row[key] + less for key in always}, **_no_workspace(row)} for row in ranges]
         found.append(_highest([_summed(row) for row in kept], EIGHT_BIT))
     return [{**row, "order": len(measured) + number} for number, row in enumerate(found)]
 

@@ -78,7 +78,11 @@ def _adds_up(table: pd.DataFrame) -> str | None:
     off = table[parts].sum(axis=1) != table["peak_bytes"]
     if off.any():
         return f"row {int(off.argmax()) + 1}: what is held adds up to another peak"
-    modules = table[table["module"] != ""] if "module" in table else table[:0]
+    of_module = table["module"] != "" if "module" in table else table["order"] < 0
+    higher = ~of_module & (table[["begin_bytes", "end_bytes"]].max(axis=1) > table["peak_bytes"])
+    if higher.any():
+        return f"row {int(higher.argmax()) + 1}: more is held at the beginning or the end than at the peak"
+    modules = table[of_module]
     wrong = len(modules) and (modules[parts].sum() != table[parts].iloc[0]).any()
     return "what modules hold adds up to another peak than the step's" if wrong else None
 
