@@ -305,6 +305,16 @@ def user(name: str, at: float, long: float) -> dict[str, Any]:
     return span(f"profzoo:{name}", at, long, "user_annotation")
 
 
+def test_the_allocators_peak_counts_from_what_is_held_at_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: seen.append("held") or 0)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: seen.append("reset"))
+    watch = peak_memory.MemoryWatch([], [], None, torch.device("cuda"))
+    assert seen == []
+    with watch.observing():
+        assert seen == ["held", "reset"]
+
+
 def held_by(
     events: list[dict], known: list[KnownAddresses] | None = None, before: dict[tuple[str, str], int] | None = None
 ) -> list[dict]:
