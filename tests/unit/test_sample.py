@@ -458,9 +458,13 @@ def test_what_a_step_holds_adds_up_to_its_peak() -> None:
     holds = time_tables.MEMORY.holds
     held = {f"{name}_bytes": [1, 2, 3] for name in time_tables.HELD}
     table = pd.DataFrame({"order": [0, 1, 2], "peak_bytes": [7, 14, 21], **held})
+    table = table.assign(begin_bytes=[0, 14, 0], end_bytes=[7, 0, 1])
     assert holds is not None and len(time_tables.HELD) == 7 and holds(table) is None
     assert holds(table.assign(order=[1, 2, 3])) == "ranges are not those from 0 to 2: rows are missing"
     assert holds(table.assign(peak_bytes=[7, 15, 20])) == "row 2: what is held adds up to another peak"
+    for moment in ("begin", "end"):
+        found = holds(table.assign(**{f"{moment}_bytes": [0, 15, 0]}))
+        assert found == "row 2: more is held at the beginning or the end than at the peak"
     modules = table.assign(module=["", "", "a"])
     assert holds(modules.assign(module=["", "", ""])) is None
     assert holds(modules) == "what modules hold adds up to another peak than the step's"
