@@ -42,7 +42,11 @@ def explain_error(key: str, error: Any) -> str:
             unknown = min(set(value) - set(known), key=str)
             name = f"{key}.{unknown}" if key else unknown
             told = _shown(secret_detection.hidden(unknown, value[unknown]))
-            return f"unknown key '{name}' (value {told}): {suggest_nearest(unknown, known)}"
+            nearest = suggest_nearest(unknown, known)
+            if not key and nearest.startswith("valid"):
+                shape = f"settings='{{MODEL: {{{unknown}: {told}}}}}'"
+                nearest = f"write a parameter of a model's shape as {shape}; {nearest}"
+            return f"unknown key '{name}' (value {told}): {nearest}"
         case "enum":
             return f"{shown}: {suggest_nearest(value, map(written_value, limit))}"
         case "type":

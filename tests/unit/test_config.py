@@ -33,6 +33,11 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict:
         ({"variants": {"x": {"sise": 64}}}, "unknown key 'variants.x.sise' (value 64): did you mean 'size'?"),
         ({"settings": {"mine": {"module": ".x"}}}, "settings.mine.module = '.x'"),
         ({"settings": {"mine": {"module": 3}}}, "settings.mine.module = 3"),
+        (
+            {"generated": 32},
+            "unknown key 'generated' (value 32): write a parameter of a model's shape as settings='{MODEL: "
+            "{generated: 32}}'; valid are: accumulate, ",
+        ),
         ({"models": {"a": {"comand": "x"}}}, "unknown key 'settings.a.comand' (value 'x'): did you mean 'command'?"),
         ({"models": {"a": {"batch": 3}}}, "unknown model 'a': "),
         (
