@@ -197,7 +197,7 @@ def name_line(name: str, what: str) -> str:
 
 
 def format_estimate(seconds: float) -> str:
-    """Format an estimated duration, as precisely as an estimate deserves.
+    """Format an estimate in seconds, as precisely as an estimate deserves.
 
     >>> format_estimate(7.2), format_estimate(43), format_estimate(260), format_estimate(5000), format_estimate(9000)
     ('7 s', '45 s', '4 min', '1 h 25 min', '2 h 30 min')
@@ -214,7 +214,7 @@ def format_estimate(seconds: float) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Format a measured duration.
+    """Format a measured time in seconds, as people say it.
 
     >>> format_duration(7.24), format_duration(224.09)
     ('7.2 s', '3 min 44 s')

@@ -142,7 +142,7 @@ def whole_state(network: nn.Module, cell: "CellSettings") -> dict[str, Any]:
     """Return the network's weights as one process would have them; all processes have to call it."""
     if process_count(cell) == 1 or parallel_kind(cell) == DDP:
         return network.state_dict()
-    if parallel_kind(cell) == PIPELINE:
+    if is_pipeline(cell):
         return join_stages(cell, {name: one.cpu() for name, one in network.state_dict().items()})
     return {name: one.full_tensor() if is_split(one) else one for name, one in network.state_dict().items()}
 

@@ -305,6 +305,26 @@ def user(name: str, at: float, long: float) -> dict[str, Any]:
     return span(f"profzoo:{name}", at, long, "user_annotation")
 
 
+def test_a_predicted_range_ends_with_no_more_than_its_peak() -> None:
+    def row(peak: int, end: int) -> dict[str, int]:
+        held = dict.fromkeys((f"{name}_bytes" for name in peak_memory.HELD), 0)
+        return {**held, "activations_bytes": peak, "begin_bytes": 0, "peak_bytes": peak, "end_bytes": end}
+
+    found = memory_remedies._shifted(row(100, 100), row(90, 80), row(60, 60))
+    assert (found["peak_bytes"], found["end_bytes"]) == (70, 70)
+
+
+def test_states_that_have_no_form_in_8_bits_are_no_remedy() -> None:
+    network = torch.nn.Linear(64, 64)
+    for decay, known in ((0.0, True), (0.1, False)):
+        model = interface.ModelFunctions(
+            build=lambda shape: network,
+            optimizer=lambda weights, decay=decay: torch.optim.Adam(weights, weight_decay=decay),
+        )
+        built = memory_remedies.Built(model, network, torch.nn.Identity())
+        assert (memory_remedies._eight_bit_states(built, CPU) > 0) == known
+
+
 def test_the_allocators_peak_counts_from_what_is_held_at_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: seen.append("held") or 0)

@@ -42,18 +42,14 @@ EIGHT_BIT, BLOCK, LEAST = "optimizer8bit", 256, 4096
 
 def name_remedies(cell: "CellSettings") -> dict[str, dict[str, Any]]:
     """Return the settings that may need less memory than the cell has, by the names of their variants."""
-    batch = cell["batch"] // 2
-    found: dict[str, dict[str, Any]] = {
-        "checkpoint": {"checkpoint": True},
-        "bf16": {"precision": "bf16"},
-        "fused": {"optimizer": "fused"},
-        f"batch{batch}": {"batch": batch},
-    }
-    own: Mapping[str, Any] = cell
-    unlike = {name: each for name, each in found.items() if any(own.get(key) != value for key, value in each.items())}
-    if cell["precision"] not in ("fp32", "tf32"):
-        unlike.pop("bf16", None)
-    return unlike if batch else {name: each for name, each in unlike.items() if "batch" not in each}
+    found: dict[str, dict[str, Any]] = {} if cell.get("checkpoint") else {"checkpoint": {"checkpoint": True}}
+    if cell["precision"] in ("fp32", "tf32"):
+        found["bf16"] = {"precision": "bf16"}
+    if cell.get("optimizer") != "fused":
+        found["fused"] = {"optimizer": "fused"}
+    if batch := cell["batch"] // 2:
+        found[f"batch{batch}"] = {"batch": batch}
+    return found
 
 
 def predict_remedies(cell: "CellSettings", device: torch.device, measured: Sequence[Row]) -> list[dict[str, Any]]:
@@ -104,14 +100,9 @@ def _no_workspace(row: Row) -> dict[str, int]:
 
 
 def _eight_bit_states(built: "Built", device: torch.device) -> int:
-    """Return bytes of the states of Adam or AdamW in eight bits; 0 for other optimizers."""
-    several = built.model.optimizers
-    made = (
-        several(built.network, built.others)
-        if several
-        else training_step.make_optimizers(built.network, built.model.optimizer)
-    )
-    if not all(type(one) in (torch.optim.Adam, torch.optim.AdamW) for one in made):
+    """Return bytes of the optimizers' states in eight bits; 0 if any has no such form."""
+    made = training_step.make_all_optimizers(built.model, built.network, built.others)
+    if any(map(training_step.explain_no_eight_bits, made)):
         return 0
     counts = [each.numel() for one in made for group in one.param_groups for each in group["params"]]
     sizes = [(count, 4 * -(-count // BLOCK)) if count >= LEAST else (4 * count,) for count in counts]
@@ -121,10 +112,10 @@ def _eight_bit_states(built: "Built", device: torch.device) -> int:
 
 
 def _summed(row: Row) -> dict[str, Any]:
-    """Return a row whose peak is what is held; nothing is below 0."""
+    """Return a row whose peak is what is held, and which begins and ends between 0 and the peak."""
     peak = sum(row[f"{name}_bytes"] for name in HELD)
-    lower = {f"{name}_bytes": max(row[f"{name}_bytes"], 0) for name in ("begin", "end")}
-    return {**row, **lower, "peak_bytes": peak}
+    ends = {f"{name}_bytes": min(max(row[f"{name}_bytes"], 0), peak) for name in ("begin", "end")}
+    return {**row, **ends, "peak_bytes": peak}
 
 
 # The step on fake tensors.

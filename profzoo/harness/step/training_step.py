@@ -58,6 +58,13 @@ def make_optimizers(
     return [*([optimizer(dense)] if dense else []), torch.optim.SparseAdam(sparse, lr=interface.RATE)]
 
 
+def make_all_optimizers(
+    model: interface.ModelFunctions, network: nn.Module, others: nn.Module
+) -> Sequence[torch.optim.Optimizer]:
+    """The optimizers that a model's file defines for its networks, or those of the network alone."""
+    return model.optimizers(network, others) if model.optimizers else make_optimizers(network, model.optimizer)
+
+
 def _sparse_weights(network: nn.Module) -> list[torch.Tensor]:
     kinds = nn.Embedding | nn.EmbeddingBag
     return list({part.weight: None for part in network.modules() if isinstance(part, kinds) and part.sparse})
@@ -124,19 +131,23 @@ def choose_implementation(optimizer: torch.optim.Optimizer, cell: "CellSettings"
         raise ConfigError(f"{refused} cannot be made so: {first_error_line(error)}; set optimizer to auto") from error
 
 
+def explain_no_eight_bits(optimizer: torch.optim.Optimizer) -> str:
+    """Say why the states of an optimizer cannot be kept in 8 bits, and what else to do; empty if they can."""
+    kind, groups = type(optimizer), optimizer.param_groups
+    if kind not in EIGHT_BIT:
+        return "has no form in 8 bits, as Adam and AdamW have:"
+    if option := next((name for name in NOT_EIGHT_BIT if any(group[name] for group in groups)), None):
+        return f"has {option}, which has no form in 8 bits:"
+    if kind is torch.optim.Adam and any(group["weight_decay"] for group in groups):
+        return "adds its weight_decay to gradients, and would take it from weights in 8 bits: use AdamW, or"
+    return ""
+
+
 def _keep_in_eight_bits(optimizer: torch.optim.Optimizer, model: str) -> torch.optim.Optimizer:
     """Recreate a fresh optimizer as that of bitsandbytes, which keeps its states in 8 bits."""
     kind, groups = type(optimizer), optimizer.param_groups
-    refused = f"optimizer = '8bit': {kind.__name__} of {model}"
-    if kind not in EIGHT_BIT:
-        raise ConfigError(f"{refused} has no form in 8 bits, as Adam and AdamW have: set optimizer to auto")
-    if option := next((name for name in NOT_EIGHT_BIT if any(group[name] for group in groups)), None):
-        raise ConfigError(f"{refused} has {option}, which has no form in 8 bits: set optimizer to auto")
-    if kind is torch.optim.Adam and any(group["weight_decay"] for group in groups):
-        raise ConfigError(
-            f"{refused} adds its weight_decay to gradients, and would take it from weights in 8 bits: use AdamW, or "
-            "set optimizer to auto"
-        )
+    if why := explain_no_eight_bits(optimizer):
+        raise ConfigError(f"optimizer = '8bit': {kind.__name__} of {model} {why} set optimizer to auto")
     made: torch.optim.Optimizer = getattr(_import_bitsandbytes().optim, EIGHT_BIT[kind])(
         [{name: group[name] for name in ("params", "lr", "betas", "eps", "weight_decay")} for group in groups]
     )
@@ -280,8 +291,7 @@ class Trainer:
         self.pipeline = Pipeline(network, cell, model, device, parts) if distributed.is_pipeline(cell) else None
         self.others = place_network(model.others(SimpleNamespace(**cell["shape"])), cell, device)
         ranges.mark(self.others, OTHERS)
-        several = model.optimizers or (lambda network, others: make_optimizers(network, model.optimizer))
-        made = map(distributed.separate_groups, several(network, self.others))
+        made = map(distributed.separate_groups, make_all_optimizers(model, network, self.others))
         self.optimizers = [choose_implementation(one, cell) for one in made]
         if cell.get("clip") and any(map(_sparse_weights, (network, self.others))):
             raise ConfigError(
