@@ -1,9 +1,8 @@
 """harness/step/pipeline: stages on processes with gloo on this CPU compute what one process computes."""
 
+import multiprocessing
 import os
 import re
-import sys
-import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -60,23 +59,31 @@ def train(name: str, **more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def run_stage(folder: Path, processes: int, rank: int, name: str, more: Mapping[str, Any]) -> None:
+    """Train as one process of a pipeline, and leave what it found in the folder."""
+    torch.set_num_threads(1)
+    os.environ |= {"WORLD_SIZE": str(processes), "RANK": str(rank), "GLOO_SOCKET_IFNAME": "lo"}
+    dist.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=processes)
+    torch.save(train(name, gpus=processes, parallel="pipeline", **more), folder / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
 def train_together(folder: Path, processes: int, name: str, **more: Any) -> list[dict[str, Any]]:
-    """What each process of a pipeline found; they are forks, so that none has to import torch."""
-    children = []
-    for rank in range(processes):
-        if not (child := os.fork()):
-            try:
-                torch.set_num_threads(1)
-                os.environ |= {"WORLD_SIZE": str(processes), "RANK": str(rank), "GLOO_SOCKET_IFNAME": "lo"}
-                dist.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=processes)
-                torch.save(train(name, gpus=processes, parallel="pipeline", **more), folder / f"{rank}.pt")
-                dist.destroy_process_group()
-            except BaseException:
-                traceback.print_exc(file=sys.__stderr__)
-                os._exit(1)
-            os._exit(0)
-        children.append(child)
-    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0] * processes
+    """What each process of a pipeline found.
+
+    They are forks of a server that has imported what a step imports. Forks of this process cannot run autograd once
+    another test has used fake tensors in it.
+    """
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload([__name__, "torch._dynamo", "torch.distributed.pipelining"])
+    children = [
+        server.Process(target=run_stage, args=(folder, processes, rank, name, more)) for rank in range(processes)
+    ]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+    assert [child.exitcode for child in children] == [0] * processes
     return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(processes)]
 
 
