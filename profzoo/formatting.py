@@ -13,12 +13,12 @@ ENDLESS = 10_000
 MOST_PLACES = 6
 
 
-def duration(ns: float) -> str:
+def format_ns(ns: float) -> str:
     """Format a time in a suitable unit; ns: the time in ns.
 
-    >>> duration(12_345_678)
+    >>> format_ns(12_345_678)
     '12.3 ms'
-    >>> duration(3.87e9)
+    >>> format_ns(3.87e9)
     '3.87 s'
     """
     for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
@@ -47,7 +47,7 @@ def span(low: float, high: float) -> str:
 
 
 def _join(one: float, other: float, word: str) -> str:
-    first, second = duration(one), duration(other)
+    first, second = format_ns(one), format_ns(other)
     number, _, unit = first.rpartition(" ")
     return f"{number if one == 0 or unit == second.rpartition(' ')[2] else first} {word} {second}"
 
@@ -213,10 +213,10 @@ def format_estimate(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60} min" if minutes % 60 else f"{minutes // 60} h"
 
 
-def format_duration(seconds: float) -> str:
+def format_seconds(seconds: float) -> str:
     """Format a measured time in seconds, as people say it.
 
-    >>> format_duration(7.24), format_duration(224.09)
+    >>> format_seconds(7.24), format_seconds(224.09)
     ('7.2 s', '3 min 44 s')
     """
     if seconds < 60:

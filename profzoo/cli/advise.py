@@ -311,7 +311,7 @@ def describe_run(facts: "Sidecar") -> list[tuple[str, str]]:
         ("step", f"{script['step']}: {counts}; {share} % of the steps are like this"),
         (
             "takes",
-            f"{formatting.duration(facts['step_ns'])} per step, {_describe_samples(facts)}, on {facts['device']}",
+            f"{formatting.format_ns(facts['step_ns'])} per step, {_describe_samples(facts)}, on {facts['device']}",
         ),
         ("network", f"{networks}: {facts['parameters']:,} parameters, {script['observed']['precision']}"),
     ]

@@ -14,7 +14,7 @@ from typing import Any
 from profzoo.catalog import csv_files
 from profzoo.cli import new_folder
 from profzoo.errors import CollectError, ConfigError
-from profzoo.formatting import duration, gain_with_interval, part_of
+from profzoo.formatting import format_ns, gain_with_interval, part_of
 from profzoo.json_types import TemplateVariables
 from profzoo.plans.plan import HELPS
 from profzoo.report import savings
@@ -94,7 +94,7 @@ def advise(folder: Path, name: str, lacks: str) -> Advice:
     facts = json.loads((recorded_files.place(name, folder) / recorded_files.FACTS).read_text())
     timed = facts.get("baseline", facts)
     rate = f", {facts['batch'] / timed['step_ns'] * 1e9:,.0f} samples/s" if facts["batch"] else ""
-    title = f"{name}: {duration(timed['step_ns'])} per step{rate}, on {facts['device']}"
+    title = f"{name}: {format_ns(timed['step_ns'])} per step{rate}, on {facts['device']}"
     if "baseline" not in facts:
         return Advice(title, [], [f"without a trace, nothing more is known: {lacks}"])
     configured = f"{recorded_files.RECORDED}/{name}/{recorded_files.CONFIGURED}"

@@ -11,7 +11,7 @@ import pandas as pd
 
 from profzoo.compare import comparison_table, contributions, counter_changes, numerics
 from profzoo.errors import DataError
-from profzoo.formatting import duration, ratio
+from profzoo.formatting import format_ns, ratio
 from profzoo.io import csv_tables as reading
 from profzoo.kernels import short_names
 from profzoo.statistics import speedup
@@ -98,7 +98,7 @@ def _name_cells(cells: pd.DataFrame, rows: pd.DataFrame) -> str:
 
 
 def _format_cell(name: str, row: dict) -> str:
-    times = f"{duration(row['baseline_ns']):>9} -> {duration(row['candidate_ns']):>9}"
+    times = f"{format_ns(row['baseline_ns']):>9} -> {format_ns(row['candidate_ns']):>9}"
     times += " per sample" if row["per"] == comparison_table.SAMPLE else ""
     ends = 1 / row["ratio_high"], 1 / row["ratio_low"]
     gain, interval = ratio(1 / row["ratio"], *ends, row["margin"])
@@ -109,7 +109,7 @@ def _format_cell(name: str, row: dict) -> str:
     missing = ""
     if row["verdict"] == speedup.UNDECIDED and row["missing_rounds"] > 0:
         missing = (
-            f" (about {row['missing_rounds']:.0f} more rounds of both, {duration(row['missing_ns'])}, would decide)"
+            f" (about {row['missing_rounds']:.0f} more rounds of both, {format_ns(row['missing_ns'])}, would decide)"
         )
     unsteady = f"; unsteady: {row['unsteady']}" if row["unsteady"] else ""
     interval = interval or "(one process, so no interval)"
@@ -160,7 +160,7 @@ def part_names(rows: pd.DataFrame) -> dict[str, str]:
 def _format_part(row: dict, names: dict[str, str]) -> str:
     sign = "-" if row["delta_ns"] < 0 else "+"
     name = f"{row['range']} {names.get(row['name'], row['name'])}".strip()
-    return f"{name} {sign}{duration(abs(row['delta_ns']))}" + (f" ({row['change']})" if row["change"] else "")
+    return f"{name} {sign}{format_ns(abs(row['delta_ns']))}" + (f" ({row['change']})" if row["change"] else "")
 
 
 def find_failing(table: pd.DataFrame, fail_on: str) -> pd.Series:

@@ -43,7 +43,7 @@ def draw(kernels: pd.DataFrame) -> Figure:
         whole = times.sum(axis=1)
         shares = times.div(whole.where(whole > 0), axis=0).fillna(0) * 100
         plots.draw_stacked_bars(
-            axis, shares, palette.CLASS_COLOURS, [formatting.duration(ns) if ns else "–" for ns in whole]
+            axis, shares, palette.CLASS_COLOURS, [formatting.format_ns(ns) if ns else "–" for ns in whole]
         )
         axis.get_legend().remove()
         axis.set_xlabel(f"GPU time per step by class of kernel, {phase} (%)")

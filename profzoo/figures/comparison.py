@@ -9,7 +9,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from profzoo.compare import numerics
 from profzoo.figures import palette, plots
-from profzoo.formatting import duration, fixed, tick
+from profzoo.formatting import fixed, format_ns, tick
 from profzoo.statistics import speedup
 
 ORDER = 1
@@ -123,7 +123,7 @@ def _draw_panel(axis: Axes, rows: pd.DataFrame, places: list[int]) -> None:
             axis.plot([row["gain_low"], row["gain_high"]], [place, place], color=colour, linewidth=2, zorder=2)
         axis.plot(row["gain"], place, marker=marker, markersize=6.5, color=colour, zorder=3,
                   markerfacecolor=_marker_face(row["verdict"], colour))  # fmt: skip
-        said = f"{fixed(row['gain'], 1, 3)}×   {duration(row['baseline_ns'])} → {duration(row['candidate_ns'])}"
+        said = f"{fixed(row['gain'], 1, 3)}×   {format_ns(row['baseline_ns'])} → {format_ns(row['candidate_ns'])}"
         said += " per sample" if row["per"] == "sample" else ""
         axis.text(1.01, place, said + ("   unsteady" if row["unsteady"] else ""), va="center", fontsize=8,
                   color="#333333", transform=axis.get_yaxis_transform())  # fmt: skip

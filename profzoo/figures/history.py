@@ -54,7 +54,7 @@ def _draw_panel(axis: Axes, own: pd.DataFrame, steps: pd.DataFrame) -> None:
     values = own["seconds"] * scale
     dots = axis.scatter(own.index, values, color=palette.SAME, s=16, zorder=3)
     titles = zip(own["commit"], own["committed"], own["seconds"], strict=True)
-    attach_titles(dots, [f"{commit[:SHORT]}, {day[:10]}: {formatting.duration(s * 1e9)}" for commit, day, s in titles])
+    attach_titles(dots, [f"{commit[:SHORT]}, {day[:10]}: {formatting.format_ns(s * 1e9)}" for commit, day, s in titles])
     edges = [0, *map(int, steps["place"]), len(own)]
     for begin, end in pairwise(edges):
         middle = float(values.iloc[begin:end].median())

@@ -105,5 +105,5 @@ def _draw_row(axis: Axes, place: int, row: Mapping[Hashable, Any], label: str) -
         axis.plot([low, high], [place + offset] * 2, color=colour, linewidth=2.5, alpha=0.5, zorder=3)
         point = axis.scatter([ns], [place + offset], color=colour, marker=marker, s=34, edgecolor="white",
                              linewidth=0.6, zorder=4, label=said)  # fmt: skip
-        attach_titles(point, [f"{label}: {said} take at most {formatting.duration(ns * row['median_ns'])}"])
+        attach_titles(point, [f"{label}: {said} take at most {formatting.format_ns(ns * row['median_ns'])}"])
     axis.text(1.01, place, f"{row['steps']:,.0f}", transform=axis.get_yaxis_transform(), va="center", fontsize=8)

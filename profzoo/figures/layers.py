@@ -65,7 +65,7 @@ def draw(layers: pd.DataFrame) -> Figure:
     for axis, cell in zip(axes[:, 0], shown, strict=True):
         mine = layers[(layers["model"] == cell[0]) & (layers["phase"] == cell[1])]
         rows.append(_draw_tree(axis, mine, totals[cell]))
-        axis.set_title(f"{plots.label_cells(mine).iloc[0]}: {formatting.duration(totals[cell])} per step", fontsize=10)
+        axis.set_title(f"{plots.label_cells(mine).iloc[0]}: {formatting.format_ns(totals[cell])} per step", fontsize=10)
     axes[0, 0].get_gridspec().set_height_ratios(rows)
     for axis in axes[:-1, 0]:
         axis.tick_params(labelbottom=False)

@@ -41,7 +41,7 @@ def draw(ranges: pd.DataFrame) -> Figure:
     share = wide.div(wide.sum(axis=1), axis=0) * 100
     figure, axis = plt.subplots(figsize=(plots.figure_width(order, 7.0, 9), plots.figure_height(len(order))))
     plots.draw_stacked_bars(
-        axis, share, palette.PART_COLOURS, [formatting.duration(total) for total in wide.sum(axis=1)]
+        axis, share, palette.PART_COLOURS, [formatting.format_ns(total) for total in wide.sum(axis=1)]
     )
     clocks = {
         "gpu": "GPU time of the kernels launched in each part of the step (%); on the right, their time",

@@ -48,7 +48,7 @@ def draw(steps: pd.DataFrame) -> Figure:
     shares = shares.loc[idle.sort_values(ascending=False, kind="stable").index]
     figure, axis = plt.subplots(figsize=(plots.figure_width(shares.index, 7.5, 10), plots.figure_height(len(shares))))
     plots.draw_stacked_bars(
-        axis, shares, palette.STEP_COLOURS, [formatting.duration(ns) for ns in took.reindex(shares.index)]
+        axis, shares, palette.STEP_COLOURS, [formatting.format_ns(ns) for ns in took.reindex(shares.index)]
     )
     axis.set_xlabel("Step without profiler; idle time by what the GPU waits for, as nsys saw it (%)")
     return figure

@@ -37,6 +37,6 @@ def draw(tokens: pd.DataFrame) -> Figure:
     whole = parts.sum(axis=1)
     shares = parts.clip(lower=0).div(whole, axis=0) * 100
     figure, axis = plt.subplots(figsize=(plots.figure_width(shares.index, 7.5, 10), plots.figure_height(len(shares))))
-    plots.draw_stacked_bars(axis, shares, palette.TOKEN_COLOURS, [formatting.duration(ns) for ns in whole])
+    plots.draw_stacked_bars(axis, shares, palette.TOKEN_COLOURS, [formatting.format_ns(ns) for ns in whole])
     axis.set_xlabel("Time of a token after the first (%); on the right, the time")
     return figure

@@ -42,7 +42,7 @@ def draw(cells: pd.DataFrame) -> Figure:
         (colour,) = {one.get_color() for one in axis.plot(own["token_ns"] / 1e6, own["tokens_per_s"], label=line)}
         for batch, ns, rate in own[["batch", "token_ns", "tokens_per_s"]].itertuples(index=False):
             axis.annotate(f"{batch:,.0f}", (ns / 1e6, rate), xytext=(4, 4), textcoords="offset points", fontsize=8)
-            said = f"{line}, batch {batch:,.0f}: {formatting.duration(ns)} per token, {rate:,.0f} tokens per second"
+            said = f"{line}, batch {batch:,.0f}: {formatting.format_ns(ns)} per token, {rate:,.0f} tokens per second"
             attach_titles(axis.scatter([ns / 1e6], [rate], color=colour), [said])
     for side, name in ((axis.xaxis, "token_ns"), (axis.yaxis, "tokens_per_s")):
         plots.set_logarithmic(side, known[name] / (1e6 if name == "token_ns" else 1))

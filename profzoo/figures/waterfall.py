@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from profzoo.compare import contributions, numerics
 from profzoo.figures import palette, plots
-from profzoo.formatting import duration, fixed
+from profzoo.formatting import fixed, format_ns
 from profzoo.kernels import short_names
 from profzoo.statistics import speedup
 from profzoo.tables import cell_tables
@@ -103,11 +103,11 @@ def _draw_waterfall(axis: Axes, row: dict, rows: pd.Series) -> None:
     unit, size = _choose_unit(high)
     for place, total in ((0, start), (len(names) - 1, end)):
         axis.barh(place, (total - left) / size, left=left / size, color=REST, height=0.66)
-        _draw_label(axis, total / size, place, duration(total), fontweight="bold")
+        _draw_label(axis, total / size, place, format_ns(total), fontweight="bold")
     for place, (before, after) in enumerate(pairwise([start, *ends]), start=1):
         axis.barh(place, (after - before) / size, left=before / size, color=_choose_colour(after - before), height=0.66)
         sign = "+" if after > before else "−"
-        _draw_label(axis, max(before, after) / size, place, f"{sign}{duration(abs(after - before))}")
+        _draw_label(axis, max(before, after) / size, place, f"{sign}{format_ns(abs(after - before))}")
     for place, total in enumerate(reached[:-1]):
         axis.plot([total / size] * 2, [place - 0.33, place + 1.33], color="#444444", linewidth=0.7, zorder=3)
     axis.set_yticks(range(len(names)), names)

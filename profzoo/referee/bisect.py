@@ -23,7 +23,7 @@ from typing import Any
 import pandas as pd
 
 from profzoo.compare import contributions
-from profzoo.formatting import duration
+from profzoo.formatting import format_ns
 from profzoo.statistics import sequential
 from profzoo.statistics.speedup import EQUIVALENT, FASTER, SLOWER, UNDECIDED, Ratio
 
@@ -316,7 +316,7 @@ class Change:
         """Describe the change in words."""
         name = f"{self.old} -> {self.new}" if self.old and self.new and self.old != self.new else self.new or self.old
         why = f", {CHANGES.get(self.change, self.change)}" if self.change else ""
-        times = f"{duration(self.old_ns)} -> {duration(self.new_ns)}"
+        times = f"{format_ns(self.old_ns)} -> {format_ns(self.new_ns)}"
         return f"{self.level} {name}: {times}, {self.share:.0%} of the difference{why}"
 
 

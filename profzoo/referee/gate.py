@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from profzoo.errors import ConfigError, first_error_line, suggest_nearest
-from profzoo.formatting import duration, fixed
+from profzoo.formatting import fixed, format_ns
 from profzoo.io import strict_yaml
 from profzoo.machine import external_programs
 from profzoo.referee import envelope
@@ -332,7 +332,7 @@ def _write_rows(rows: Sequence[Judged], judged: Sequence[Judged], change: Change
 def _describe(one: Judged) -> tuple[str, ...]:
     """Return the fields of a program's row; only texts of profzoo's own stand outside of code."""
     outcome = one.outcome if re.fullmatch(r"[a-z ]+", one.outcome) else escape(one.outcome)
-    times = [DASH if math.isnan(seconds) else duration(seconds * 1e9) for seconds in (one.before_s, one.after_s)]
+    times = [DASH if math.isnan(seconds) else format_ns(seconds * 1e9) for seconds in (one.before_s, one.after_s)]
     ratio = DASH if math.isnan(one.ratio) else fixed(one.ratio, 1, 2)
     if not math.isnan(one.low):
         ratio += f" ({fixed(one.low, 1, 2)} to {fixed(one.high, 1, 2)})"

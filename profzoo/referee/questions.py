@@ -335,7 +335,7 @@ QUESTIONS: Mapping[str, Callable[[ClaimSource, Sequence[str]], Envelope]] = {
 
 
 def _cell_claim(row: Row) -> Answer:
-    said = [f"{formatting.duration(row['step_ns'])} per step on {_quoted(row, 'device')}"]
+    said = [f"{formatting.format_ns(row['step_ns'])} per step on {_quoted(row, 'device')}"]
     said += [f"{_text(row, 'precision')}", f"measured on {_text(row, 'date')}"]
     rate = _number(row, "items_per_s")
     said += [f"{formatting.number(rate)} samples/s"] if rate else []

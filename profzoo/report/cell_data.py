@@ -18,7 +18,7 @@ from profzoo.figures.palette import (
     STEP_COLOURS,
     TRACK_COLOURS,
 )
-from profzoo.formatting import duration, number
+from profzoo.formatting import format_ns, number
 from profzoo.json_types import JsonObject
 from profzoo.kernels import kernel_classes, short_names
 from profzoo.range_names import WHOLE_STEP as STEP
@@ -71,7 +71,7 @@ def _describe(row: pd.Series) -> str:
     if pd.isna(row.calls_per_step) or row.range == STEP:
         return ""
     times = f"{number(row.calls_per_step)}× per step" if row.calls_per_step else "opened earlier"
-    return f"{times}, {duration(row.cpu_ns_per_step)} of CPU time"
+    return f"{times}, {format_ns(row.cpu_ns_per_step)} of CPU time"
 
 
 # Significant digits of numbers in the page.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from profzoo import formatting
-from profzoo.formatting import duration, gains, number, percent, size
+from profzoo.formatting import format_ns, gains, number, percent, size
 from profzoo.io.csv_tables import Row, Table
 from profzoo.json_types import TemplateVariables
 from profzoo.kernels import short_names
@@ -65,7 +65,7 @@ def _describe(named: Sequence[Mapping[Hashable, Any]], of: str) -> str:
     sure = f"{100 * known[0]['confidence']:.0f} %" if known else ""
     with_level = f", with {sure}" if several else ""
     times = [
-        f"{NAMED[row['percentile']]} take at most {formatting.duration(row['ns'])} "
+        f"{NAMED[row['percentile']]} take at most {formatting.format_ns(row['ns'])} "
         f"({formatting.span(row['low_ns'], row['high_ns'])}{with_level})"
         for row in known
     ]
@@ -163,8 +163,8 @@ def _format_operation(row: Mapping[Any, Any]) -> dict[str, str]:
         "name": str(row["collective"]).replace("_", "-"),
         "size": size(row["bytes"]),
         "count": f"{row['count']:,}",
-        "transfer": duration(row["transfer_ns"]),
-        "waiting": duration(row["waiting_ns"]),
+        "transfer": format_ns(row["transfer_ns"]),
+        "waiting": format_ns(row["waiting_ns"]),
         "rate": format_value(row["bus_bytes_per_s"], _format_rate),
         "probe": format_value(row["probe_bus_bytes_per_s"], _format_rate),
         "share": format_value(row["probe_share"], "{:.0%}".format),
@@ -192,9 +192,9 @@ def _format_lateness(skew: pd.DataFrame) -> list[dict[str, str]]:
                 "rank": f"{rank}",
                 "host": str(host),
                 "last": f"{own['last'].sum():,} of {own['operations'].sum():,}",
-                "late": duration(max(parts.sum(), 0.0)),
-                "part": f"{worst or BETWEEN} ({duration(parts[worst])})" if parts[worst] > 0 else "",
-                "waiting": duration(own["waiting_ns"].sum() / steps),
+                "late": format_ns(max(parts.sum(), 0.0)),
+                "part": f"{worst or BETWEEN} ({format_ns(parts[worst])})" if parts[worst] > 0 else "",
+                "waiting": format_ns(own["waiting_ns"].sum() / steps),
             }
         )
     return rows
@@ -220,22 +220,22 @@ def describe_tokens(rows: pd.DataFrame, cell: pd.Series) -> TemplateVariables:
     decode = ranges[DECODE].assign(module=ranges[DECODE]["module"].map(lambda name: NUMBERED.sub("*", name)))
     decode = decode.assign(above=decode["ns"] - decode[[*tokens.FLOOR]].sum(axis=1))
     causes = tokens.rank_causes(decode)[:CAUSES_NAMED]
-    named = [f"{cause} {duration(ns)}{_name_cause(decode, str(cause))}" for cause, ns in causes.items() if ns > 0]
+    named = [f"{cause} {format_ns(ns)}{_name_cause(decode, str(cause))}" for cause, ns in causes.items() if ns > 0]
     floor, ns = (decode["ns"] - decode["above"]).sum(), decode["ns"].sum()
     summed = {"operators": "first", **dict.fromkeys(("launches", "ns", "above"), "sum")}
     layers = decode.groupby(["module", "kind"], sort=False).agg(summed).nlargest(MOST_ROWS, "above").reset_index()
     return {
-        "says": f"The first token takes {duration(ranges[PREFILL]['ns'].sum())}, each further one {duration(ns)}: "
+        "says": f"The first token takes {format_ns(ranges[PREFILL]['ns'].sum())}, each further one {format_ns(ns)}: "
         f"{number(cell['user_tokens_per_s'])} tokens per second for each sample, {number(cell['tokens_per_s'])} in "
-        f"all. Its bytes need {duration(floor)} ({floor / ns:.0%}), with a cache of "
+        f"all. Its bytes need {format_ns(floor)} ({floor / ns:.0%}), with a cache of "
         f"{size(decode['cache_bytes'].sum())}. Above that: {'; '.join(named) or 'nothing'}.",
         "parts": [
-            [part, *(f"{duration(own)} ({own / parts[name].sum():.0%})" for name, own in row.items())]
+            [part, *(f"{format_ns(own)} ({own / parts[name].sum():.0%})" for name, own in row.items())]
             for part, row in parts.iterrows()
             if (row != 0).any()
         ],
         "layers": [
-            [row.module, row.kind, row.operators, number(row.launches), duration(row.ns), duration(row.above)]
+            [row.module, row.kind, row.operators, number(row.launches), format_ns(row.ns), format_ns(row.above)]
             for row in layers.itertuples()
         ],
     }
@@ -282,7 +282,7 @@ def describe_cell(
         "anchor": make_anchor(row),
         "model": row["model"],
         "phase": row["phase"],
-        "step": duration(row["step_ns"]),
+        "step": format_ns(row["step_ns"]),
         "strip": value_formats.step_parts(tables, *cell),
         **_format_plans(tables.get("plans"), cell),
         "advice": _group_advice(verdicts, row["step_ns"], is_cpu_device(row["device"])),
@@ -358,7 +358,7 @@ def _format_verdict(row: Any, step_ns: float) -> dict[str, str]:
     return {
         "verdict": row.verdict,
         "about": _name_subject(row),
-        "time": format_value(row.share * step_ns if pd.notna(row.share) else None, duration),
+        "time": format_value(row.share * step_ns if pd.notna(row.share) else None, format_ns),
         "share": format_value(row.share, share),
         "between": format_interval(getattr(row, "share_low", None), getattr(row, "share_high", None), share),
         "gain": format_value(row.gain, lambda gain: f"{gains(gain)[0]}×"),
@@ -385,7 +385,7 @@ def _format_waits(waits: pd.DataFrame) -> list[TemplateVariables]:
             "text": row["text"],
             "range": row["range"],
             "calls": f"{row['calls']:,}",
-            "waited": format_value(row["wait_ns"], duration),
+            "waited": format_value(row["wait_ns"], format_ns),
         }
         for row in waits.to_dict("records")
     ]
@@ -412,7 +412,7 @@ def _largest_kernels(activity: pd.DataFrame, cell: pd.Series) -> TemplateVariabl
                 "whole": row["name"],
                 "range": format_value(row["range"], str),
                 "launches": number(row["launches_per_step"], 4),
-                "time": duration(row["ns_per_step"]),
+                "time": format_ns(row["ns_per_step"]),
                 "share": f"{row['share']:.1%}",
             }
             for row in chosen.to_dict("records")

@@ -7,7 +7,7 @@ import pandas as pd
 
 from profzoo.compare import cli, comparison_table, contributions, counter_changes, numerics
 from profzoo.compare.counter_quantities import PERCENT, WORDS
-from profzoo.formatting import duration, fixed, number, ratio
+from profzoo.formatting import fixed, format_ns, number, ratio
 from profzoo.io.csv_tables import Row
 from profzoo.json_types import TemplateVariables
 from profzoo.report.value_formats import Field, Formatter, is_cpu_device, make_field
@@ -48,8 +48,8 @@ COLUMNS: dict[str, tuple[Callable[[Row], Any], Formatter]] = {
     ),
     "numerics": (lambda row: row["numerics"], str),
     "why": (lambda row: "; ".join(filter(None, [row["numerics_why"], row["work"]])), str),
-    "time, reference side": (lambda row: row["baseline_ns"], duration),
-    "time, candidate": (lambda row: row["candidate_ns"], duration),
+    "time, reference side": (lambda row: row["baseline_ns"], format_ns),
+    "time, candidate": (lambda row: row["candidate_ns"], format_ns),
     "times": (lambda row: f"per {comparison_table.SAMPLE}" if row["per"] == comparison_table.SAMPLE else "", str),
     "processes": (lambda row: row["processes"], "{:.0f}".format),
     "energy ratio": (lambda row: row["energy_ratio"], lambda used: f"{fixed(used, 1, 3)}×"),
@@ -65,7 +65,7 @@ PART_COLUMNS: dict[str, tuple[str, Formatter]] = {
     "level": ("level", str),
     "range": ("range", str),
     "name": ("name", str),
-    "change": ("delta_ns", lambda ns: f"{'−' if ns < 0 else '+'}{duration(abs(ns))}"),
+    "change": ("delta_ns", lambda ns: f"{'−' if ns < 0 else '+'}{format_ns(abs(ns))}"),
     "of the step": ("delta_share", "{:+.1%}".format),
     "launches": ("change", str),
 }

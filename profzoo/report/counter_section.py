@@ -226,7 +226,7 @@ def _table_of_bytes(chart: pd.DataFrame) -> TemplateVariables | None:
     rows = [
         [
             name,
-            formatting.duration(times[name]),
+            formatting.format_ns(times[name]),
             *([f"{counted[name] * 100:.0f} %"] if partly else []),
             *(format_value(value, formatting.size) for value in sums.loc[name]),
         ]

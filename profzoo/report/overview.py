@@ -10,7 +10,7 @@ import pandas as pd
 from profzoo import tools
 from profzoo import tools as registry
 from profzoo.catalog import csv_files
-from profzoo.formatting import duration, span
+from profzoo.formatting import format_ns, span
 from profzoo.io.csv_tables import Row
 from profzoo.json_types import TemplateVariables
 from profzoo.report import glossary, savings, value_formats
@@ -270,7 +270,7 @@ def _make_row(
         "promise": savings.saving_context(promise) if promise else None,
         "saved": promise.saved_ns if promise else 0.0,
         "next": promise.next_step if promise else format_value(row["next_step"], str),
-        "step": duration(row["step_ns"]),
+        "step": format_ns(row["step_ns"]),
         "step_ns": row["step_ns"],
         "spread": _format_interval(row),
         "steps": _count_steps(row),

@@ -9,7 +9,7 @@ import pandas as pd
 from profzoo.cell import rerun_commands
 from profzoo.cell import rerun_commands as command
 from profzoo.compare import numerics
-from profzoo.formatting import describe_clock, duration, gains, part_of, span
+from profzoo.formatting import describe_clock, format_ns, gains, part_of, span
 from profzoo.io.csv_tables import Row
 from profzoo.json_types import TemplateVariables
 from profzoo.plans.plan import ADVISABLE, HELPS, NO_BOTTLENECKS, judge_interval
@@ -433,10 +433,10 @@ def _format_interval(low: float, high: float) -> str:
     if pd.isna(high) or (pd.isna(low) and high <= 0):
         return ""
     if pd.isna(low):
-        return f"{AT_MOST} {duration(high)}"
+        return f"{AT_MOST} {format_ns(high)}"
     if high < 0:
         return f"{span(-high, -low)} slower"
-    return f"{duration(-low)} slower to {duration(high)} faster" if low < 0 else span(low, high)
+    return f"{format_ns(-low)} slower to {format_ns(high)} faster" if low < 0 else span(low, high)
 
 
 def _format_trials(table: pd.DataFrame | None, arguments: Mapping[tuple[str, str], str]) -> list[TemplateVariables]:
@@ -465,7 +465,7 @@ def _format_best(row: Row, arguments: str) -> TemplateVariables:
     return {
         "gain": row["gain"],
         "times": f"{gains(row['gain'])[0]} times",
-        "times_say": f"{duration(row['base_ns'])} → {duration(row['ns'])} per step",
+        "times_say": f"{format_ns(row['base_ns'])} → {format_ns(row['ns'])} per step",
         "words": row["words"],
         "typed": command.format_run(arguments, row["words"]),
     }

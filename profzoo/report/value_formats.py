@@ -8,7 +8,7 @@ import pandas as pd
 from markupsafe import Markup, escape
 
 from profzoo.figures.palette import PART_COLOURS, STEP_COLOURS
-from profzoo.formatting import duration, gain_with_interval, gains
+from profzoo.formatting import format_ns, gain_with_interval, gains
 from profzoo.tables import cell_tables, schemas
 from profzoo.tables.user_ranges import select_parts
 
@@ -21,7 +21,7 @@ CELL_COLUMNS: dict[str, tuple[str, Formatter]] = {
     "gain": ("gain", lambda gain: f"{gains(gain)[0]}×"),
     "batch": ("batch", "{:,.0f}".format),
     "parameters": ("parameters", "{:,.0f}".format),
-    "median": ("step_median_ns", duration),
+    "median": ("step_median_ns", format_ns),
     "launches": ("launches", "{:,.0f}".format),
     "peak GPU memory": ("peak_memory_bytes", lambda value: f"{value / 2**20:,.0f} MiB"),
     "loss": ("loss", "{:.4f}".format),
@@ -32,10 +32,10 @@ DEFAULT_COLUMNS = ("samples/s", "GPU busy")
 PROCESS_COLUMNS: dict[str, tuple[str, Formatter]] = {
     "host": ("host", str),
     "rank": ("rank", "{:.0f}".format),
-    "step under nsys": ("wall_ns", duration),
-    "computing": ("compute_ns", duration),
-    "communicating": ("communication_ns", duration),
-    "waiting for other processes": ("waiting_ns", duration),
+    "step under nsys": ("wall_ns", format_ns),
+    "computing": ("compute_ns", format_ns),
+    "communicating": ("communication_ns", format_ns),
+    "waiting for other processes": ("waiting_ns", format_ns),
     "overlapped by computing": ("overlap_share", "{:.0%}".format),
     "imbalance": ("imbalance", "{:+.1%}".format),
 }
@@ -44,7 +44,7 @@ PROCESS_COLUMNS: dict[str, tuple[str, Formatter]] = {
 def choose_agreement_format(column: str) -> Formatter:
     """Return the format of a column of the agreement table, by the end of its name."""
     if column.endswith("_ns"):
-        return duration
+        return format_ns
     if column.endswith("_spread"):
         return "{:.1%}".format
     if column.endswith("_slowdown"):

@@ -17,7 +17,7 @@ from profzoo.cell import rerun_commands, schema, settings
 from profzoo.cell.config_types import Config
 from profzoo.collect import failures, version_changes
 from profzoo.errors import ConfigError
-from profzoo.formatting import format_count, format_duration, join_first_names, list_names
+from profzoo.formatting import format_count, format_seconds, join_first_names, list_names
 from profzoo.plans import recipes
 from profzoo.plans.plan import ADVISABLE, HELPS, NO_BOTTLENECKS
 from profzoo.range_names import IMPORTED
@@ -282,7 +282,7 @@ def summarise_measurement(task: Task, took_s: float) -> list[str]:
     if tool in tools.names() and tool not in counting and isinstance(step, int | float) and step > 0:
         # A profiler lengthens steps, so that the same cell has another time without one.
         profiled = "" if tool in tools.that(tools.TIME) else " profiled"
-        found.append(f"{formatting.duration(step)}/step{profiled}")
+        found.append(f"{formatting.format_ns(step)}/step{profiled}")
         if (
             tool in tools.that(tools.TRACE)
             and (busy := _busy(cell_folder(task) / f"{task.cell.split()[-1]}.{tool}.sqlite")) is not None
@@ -293,7 +293,7 @@ def summarise_measurement(task: Task, took_s: float) -> list[str]:
             found.append(f"{rate:,.0f} samples/s" if rate >= 100 else f"{rate:.3g} samples/s")
     elif tool in counting and isinstance(launches := (sidecar.get("plan") or {}).get("launches"), int):
         found.append(f"{launches:,} launches")
-    return found or [f"in {format_duration(took_s)}"]
+    return found or [f"in {format_seconds(took_s)}"]
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -425,7 +425,7 @@ def format_run_end(progress: Progress, seconds: float, answer: Sequence[str], wi
     done = [progress.tasks[number] for number in progress.took]
     rows = [("failed", _first(progress))] if len(progress.failed) > 1 else []
     if new := _new(done):
-        rows.append(("new", f"{new}; in {format_duration(seconds)}"))
+        rows.append(("new", f"{new}; in {format_seconds(seconds)}"))
     folders = [path for task in done if task.rule == "convert_tables" for path in task.outputs]
     pages = [path for task in done if task.what == "pages" for path in task.outputs]
     told = "by you: finished results are kept, and the same command continues the run"
@@ -530,7 +530,7 @@ def list_measured_change(trials: Path) -> list[tuple[str, str]]:
     if not timed.exists() or timed.stat().st_mtime > trials.stat().st_mtime:
         return []
     told, ends = formatting.gain_with_interval(*(float(best[name]) for name in ("gain", "gain_low", "gain_high")))
-    times = f"{formatting.duration(float(best['base_ns']))} to {formatting.duration(float(best['ns']))} per step"
+    times = f"{formatting.format_ns(float(best['base_ns']))} to {formatting.format_ns(float(best['ns']))} per step"
     return [*_change_rows(best), ("gain", f"measured: {told} times as fast ({ends}), {times}")]
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 from profzoo.cell import rerun_commands
 from profzoo.compare import numerics
 from profzoo.errors import DataError
-from profzoo.formatting import ENDLESS, duration, format_rows, gain_with_interval, gains
+from profzoo.formatting import ENDLESS, format_ns, format_rows, gain_with_interval, gains
 from profzoo.io import csv_tables as reading
 from profzoo.plans import recipes
 from profzoo.statistics import speedup
@@ -38,7 +38,7 @@ def format_trials(table: pd.DataFrame) -> list[str]:
             gain, low, high = gains(row["gain"], row["gain_low"], row["gain_high"])
             settled = speedup.is_settled(row["gain_low"], row["gain_high"])
             unsettled = "" if settled else f", {speedup.NOT_SETTLED}"
-            steps = f"{duration(row['base_ns'])} -> {duration(row['ns'])} per step, measured"
+            steps = f"{format_ns(row['base_ns'])} -> {format_ns(row['ns'])} per step, measured"
             said.append(
                 f"{model} {phase} runs {gain} times as fast ({low} to {high}{unsettled}) with `{row['words']}`: {steps}"
             )
@@ -65,7 +65,7 @@ def format_advice(table: pd.DataFrame, width: int) -> list[str]:
     found = [] if best else [("change", "nothing: no change that was tried is clearly faster")]
     if best:
         parts = best[trial_table.RECIPE].split(recipes.BETWEEN)
-        steps = f"{duration(best['base_ns'])} to {duration(best['ns'])} per step"
+        steps = f"{format_ns(best['base_ns'])} to {format_ns(best['ns'])} per step"
         found += [("" if place else "change", part) for place, part in enumerate(parts)]
         found.append(("gain", f"measured: {_describe_gain(best)}, {steps}; {numerics.describe_numerics(best)}"))
     measured = [row for row in rows if pd.notna(row["gain"]) and row["settings"] != (best or {}).get("settings")]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from math import ceil, inf
 
-from profzoo.formatting import duration
+from profzoo.formatting import format_ns
 
 # What a process takes to receive a batch from a worker, and what either side takes per byte that goes through shared
 # memory, in ns: torch 2.11 on two cores of a virtual machine (docs/how/simulation.md).
@@ -93,10 +93,10 @@ class Loading:
         >>> Loading(79e6, 4e6, workers=2, cores=4.0).describe().partition("4 ms, ")[2]
         'so input no longer limits from 20 workers on, but the 4 cores of this process then need 21 ms'
         """
-        count, shared, rest = self._count_needed(self.rest_ns), self._shared_ns, duration(self.rest_ns)
+        count, shared, rest = self._count_needed(self.rest_ns), self._shared_ns, format_ns(self.rest_ns)
         most = "at most " if self.workers else ""
-        told = f"loading a batch takes {most}{duration(self.batch_ns)} and the rest of the step {rest}"
-        kept = f", but the {self.cores:.3g} cores of this process then need {duration(shared)}"
+        told = f"loading a batch takes {most}{format_ns(self.batch_ns)} and the rest of the step {rest}"
+        kept = f", but the {self.cores:.3g} cores of this process then need {format_ns(shared)}"
         limited = f"so input no longer limits from {count} worker{'s' if count > 1 else ''} on"
         return f"{told}, {limited}{kept if shared > self.rest_ns else ''}"
 

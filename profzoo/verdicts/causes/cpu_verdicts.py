@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from profzoo import tools
-from profzoo.formatting import duration, fixed, number, percent
+from profzoo.formatting import fixed, format_ns, number, percent
 from profzoo.io.csv_tables import Row
 from profzoo.range_names import PARTS
 from profzoo.tables import schemas
@@ -428,14 +428,14 @@ class CpuCellJudge:
 
     def _input(self) -> Iterator[tuple[StepPart, _Evidence]]:
         lines = noted_verdicts.describe_input(self.host)
-        lead = f"making one batch takes {duration(self.step.input.ns)}{lines and f'; {lines}'}: "
+        lead = f"making one batch takes {format_ns(self.step.input.ns)}{lines and f'; {lines}'}: "
         yield self.step.input, _Evidence("ranges.csv: data", lead)
 
     def _overhead(self) -> Iterator[tuple[StepPart, _Evidence]]:
         if self.step.overhead.ns:
-            least = duration(self.step.floor_ns)
+            least = format_ns(self.step.floor_ns)
             lead = f"{self.step.calls:,.0f} operator calls per step (a call that does nothing takes {least}): "
-            evidence = f"{self.file}: calls below {duration(self.step.brief_ns)}"
+            evidence = f"{self.file}: calls below {format_ns(self.step.brief_ns)}"
             yield self.step.overhead, _Evidence(evidence, lead)
 
     def _operators(self) -> Iterator[tuple[StepPart, _Evidence]]:

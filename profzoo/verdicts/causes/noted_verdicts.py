@@ -244,7 +244,7 @@ def tell_per_token(row: Verdict, step: Row) -> Verdict:
     tokens = step.get(GENERATED, np.nan)
     if not (tokens > 0 and row.gain and row.gain > 1):
         return row
-    saved = formatting.duration(step["step_ns"] * (1 - 1 / row.gain) / tokens)
+    saved = formatting.format_ns(step["step_ns"] * (1 - 1 / row.gain) / tokens)
     return replace(row, next_step=f"{row.next_step}; expected for each of {tokens:.0f} tokens: {saved} less")
 
 

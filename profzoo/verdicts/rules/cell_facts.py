@@ -133,7 +133,7 @@ class NotedFacts:
         place = next((f" made at {one['file']}:{one['line']}" for one in self.made if one["kind"] == "loader"), "")
         workers, times = int(self.starts["workers"]), int(self.starts["worker_starts"])
         often = "once" if times == 1 else f"{times} times"
-        took = formatting.duration(self.starts["starting_s"] * 1e9)
+        took = formatting.format_ns(self.starts["starting_s"] * 1e9)
         return f"the loader{place} started {workers} workers {often} within the window, which took {took}"
 
     def describe_compilations(self) -> str:
