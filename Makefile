@@ -8,6 +8,8 @@ WORKERS ?= $(shell echo $$((($$(getconf _NPROCESSORS_ONLN) * 3 + 1) / 2)))
 # The locks, by major version of CUDA. CUDA=12 or CUDA=13 chooses one; without it the driver does.
 LOCK_12 := requirements-cuda12.lock
 LOCK_13 := requirements.lock
+# uv installs in a third of pip's time. Where it reaches no packages, pip does, whose configuration uv does not read.
+EXACTLY := --quiet --require-hashes --no-deps
 # Snakemake starts the `python` that it finds on PATH.
 export PATH := $(abspath $(BIN)):$(PATH)
 # Without bytecode files, each test process would compile all modules for itself.
@@ -24,10 +26,13 @@ $(READY): $(LOCK_12) $(LOCK_13) $(if $(CUDA),$(if $(filter $(LOCK_$(CUDA)),$(fil
 	  { echo 'profzoo needs Python 3.11 or later: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)' >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2> /dev/null || \
 	  { echo '$(PYTHON) cannot make environments: install venv (Debian and Ubuntu: apt install python3-venv)' >&2; exit 1; }
-	@echo 'installing 5.4 GB into $(VENV), which takes some minutes and prints nothing'
+	@echo 'installing 5.4 GB into $(VENV), which takes a minute or more and prints nothing'
 	@lock=$$($(PYTHON) -m profzoo.machine.choose_lock $(CUDA)) && set -x && \
 	$(PYTHON) -m venv --clear $(VENV) && \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r "$$lock" && \
+	sed -n '/^uv==/,/[^\\]$$/p' "$$lock" > $(VENV)/uv.txt && \
+	$(BIN)/python -m pip install $(EXACTLY) --disable-pip-version-check -r $(VENV)/uv.txt && \
+	{ $(BIN)/uv pip install $(EXACTLY) --python $(BIN)/python -r "$$lock" || \
+	  $(BIN)/python -m pip install $(EXACTLY) --disable-pip-version-check -r "$$lock"; } && \
 	printf '%s\n' '#!$(abspath $(BIN))/python' 'import sys' 'sys.path.insert(0, "$(CURDIR)")' \
 	  'from profzoo.__main__ import main' 'sys.exit(main())' > $(BIN)/profzoo && chmod +x $(BIN)/profzoo && \
 	echo "$$lock" > $@
