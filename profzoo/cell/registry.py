@@ -272,7 +272,7 @@ def _quoted(name: str) -> str:
 
 
 # The call with which a model says that a token is there.
-NOTING = re.compile(r"^ +note_token\(\)$", re.MULTILINE)
+NOTING = re.compile(r"^ +(?:\w+\.)*note_token\(\) *(?:#|$)", re.MULTILINE)
 
 
 def generates_tokens(model: Model) -> bool:

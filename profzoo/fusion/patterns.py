@@ -208,23 +208,37 @@ def _new(before: Tensor, now: Tensor) -> int:
 
 
 # Finds keys and values that are copied as a whole to put new ones behind them; the new ones have to be written.
+#
+# Others put together what a call of a module has just made, such as the parts of a key, or a picture and its text. Then
+# the large part is no older than the call, or all that is put together asks as well.
 
 COPIED = "copied cache"
 
 
 def find_copied_caches(flow: Flow, taken: frozenset[int]) -> Iterator[Chain]:
-    """Yield such copies by module: a large tensor and little else, put together for attention in the same module."""
+    """Yield such copies by module: an old tensor and little else, put together for attention in the same module."""
     read: dict[str, set[int]] = {}
-    for call in flow.calls:
-        if _attends(call):
-            read.setdefault(call.module, set()).update(one.elements for one in call.reads[1:])
+    for call in filter(_attends, flow.calls):
+        asks = call.reads[0].elements
+        read.setdefault(call.module, set()).update(one.elements for one in call.reads[1:] if one.elements > asks)
     found: dict[str, list[Call]] = {}
+    longer: set[int] = set()
+    # Per module the number of its call, and the place of the last work of the call before.
+    begun: dict[str, tuple[int, int]] = {}
+    last: dict[str, int] = {}
     for call in flow.calls:
+        number, before = begun.get(call.module, (call.instance, NONE))
+        if number != call.instance:
+            before = last[call.module]
+        begun[call.module], last[call.module] = (call.instance, before), call.place
         if call.operator == "cat" and call.place not in taken and call.direction != BACKWARD and _is_longer(call):
-            size = call.writes[0].elements
+            size, maker = call.writes[0].elements, flow.makers[call.place][0]
             # Keys and values may be one tensor, or be repeated for several queries.
             if any(not size % other or not other % size for other in read.get(call.module, ())):
-                found.setdefault(call.module, []).append(call)
+                own = maker > before and f"{flow.calls[maker].module}.".startswith(f"{call.module}.")
+                if maker in longer or not own:
+                    found.setdefault(call.module, []).append(call)
+                longer.add(call.place)
     if sum(map(len, found.values())) >= LEAST:
         for calls in found.values():
             new = sum(one.bytes for call in calls for one in call.reads[1:])

@@ -8,17 +8,18 @@ unprofiled run, and goes to what made the host late: its waits, or its calls.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from profzoo.cell.sidecar_files import read_facts
 from profzoo.io import csv_tables as reading
-from profzoo.io.columns import AMOUNT, COUNT, GPU, NUMBER, TEXT, Column
+from profzoo.io.columns import AMOUNT, GPU, NUMBER, TEXT, Column
 from profzoo.io.common_columns import shared
 from profzoo.io.csv_tables import Table
 from profzoo.io.scripts import write_csv
@@ -50,6 +51,8 @@ CHOOSING = {f"aten::{name}" for name in ("argmax", "argmin", "topk", "sort", "mu
 OF_SCORES = {f"aten::{name}" for name in ("_softmax", "_log_softmax", "cumsum", "gather", "div", "masked_fill_")}
 TO_HOST = "DtoH"
 MATRICES, STACKS = ("mm", "addmm", "_addmm_activation", "_int_mm", "_scaled_mm"), ("bmm", "baddbmm")
+REPEATED_KEYS = 5
+COPYING = ("copy_", "clone", "_to_copy", "contiguous")
 RECURRENT = "rnn"
 # Peaks by what names of kernels hold, of which the first counts.
 ARITHMETIC = {"bf16": r"bf(?:loat)?16|nvjet_t", "tf32": r"tf32|nvjet_s", "fp16": r"f16|half|nvjet_h"}
@@ -87,9 +90,9 @@ TABLE = Table(
             "ns", clock=GPU),
         "traced_ns": Column(AMOUNT, "Time per token in the trace, with the profiler's own.", "ns", "torch", GPU),
         "weights_bytes": Column(AMOUNT, "Bytes of weights per token, each read once.", "byte", "torch"),
-        "cache_bytes": Column(AMOUNT, "Bytes of cached keys and values that attention reads.", "byte", "torch"),
+        "cache_bytes": Column(AMOUNT, "Bytes of cached keys and values; once if queries share them.", "byte", "torch"),
         "bytes": Column(AMOUNT, "All bytes that operators read and write, by their shapes.", "byte", "torch"),
-        "tokens": Column(COUNT, "Tokens of a step that the row is a mean of.", "count", "time"),
+        "tokens": Column(AMOUNT, "Tokens of a step that the row is a mean of.", "count", "time"),
     },
     key=KEY,
     holds=_adds_up,
@@ -121,11 +124,11 @@ class Roofs:
 
 @dataclass(frozen=True)
 class Measured:
-    """The unprofiled run: ns up to the first token, ns of each further one, and the number of these in a step."""
+    """The unprofiled run: ns up to the first token, ns of each further one, and the mean number of these in a step."""
 
     first_ns: float
     further_ns: float
-    further: int
+    further: float
 
 
 def settle_tokens(steps: pd.DataFrame) -> list[np.ndarray]:
@@ -138,10 +141,12 @@ def settle_tokens(steps: pd.DataFrame) -> list[np.ndarray]:
 def measure_tokens(steps: pd.DataFrame) -> Measured | None:
     """Return mean times of tokens; None where no step has a first and a further one. steps: rows of time.csv."""
     times = np.concatenate(settle_tokens(steps)) if len(steps) else np.empty((0, 0))
-    if times.shape[1] < 2 or np.isnan(times[:, :2]).any():
+    there = ~np.isnan(times)
+    if not there[:, 1:].any():
         return None
+    times, there = times[there[:, 0]], there[there[:, 0]]
     return Measured(
-        float(times[:, 0].mean()), float(np.nanmean(times[:, 1:])), round((~np.isnan(times)).sum(1).mean() - 1)
+        float(times[:, 0].mean()), float(times[:, 1:][there[:, 1:]].mean()), float(there[:, 1:].sum(1).mean())
     )
 
 
@@ -195,18 +200,20 @@ def _lay_out(step: pd.DataFrame, roofs: Roofs) -> pd.DataFrame:
     reached = end.cummax().shift(fill_value=rows["start_ns"].iloc[0])
     idle = (rows["start_ns"] - reached).clip(lower=0).astype(float)
     busy = (end - np.maximum(rows["start_ns"], reached)).clip(lower=0).astype(float)
-    # The transfer of the prompt, and whatever else comes before the first token, belongs to it.
-    last = rows.index[rows["range"] == PREFILL].max()
+    # The transfer of the prompt, and whatever else comes before the first token, belongs to it. On a stream of its own,
+    # some of it may run after launches of further tokens.
+    before = (rows.index <= rows.index[rows["range"] == PREFILL].max()) & (rows["range"] != DECODE)
     blocked, queued = _find_blocked(rows), idle <= QUEUED_NS
     usual = idle[queued & (idle > 0)].median()
     rows = rows.assign(
-        range=np.where(rows.index <= last, PREFILL, DECODE), busy=busy, traced_ns=busy + idle, launches=1.0,
+        range=np.where(before, PREFILL, DECODE), busy=busy, traced_ns=busy + idle, launches=1.0,
         gap_ns=idle.where(queued, QUEUED_NS if np.isnan(usual) else usual), reads=blocked > 0,
         blocked_ns=blocked.shift(fill_value=0.0),
     )  # fmt: skip
-    # All needs of an operator stand with its first launch.
-    owner = rows[["module", "operator", "shapes"]]
-    unit = (~((owner == owner.shift()).all(axis=1) & rows["needed_bytes"].eq(0))).cumsum()
+    # All needs of an operator stand with its first launch; on other streams others may run in between.
+    owner = rows.sort_values("order")[["module", "operator", "shapes", "needed_bytes"]]
+    same = (owner == owner.shift()).drop(columns="needed_bytes").all(axis=1)
+    unit = (~(same & owner["needed_bytes"].eq(0))).cumsum().reindex(rows.index)
     sums = ["busy", "gap_ns", "launches", "traced_ns", BLOCKED, "needed_bytes", "needed_product_flop"]
     units = rows.groupby(unit).agg(
         {**dict.fromkeys((*KEY[:2], "operator", "shapes", "reads"), "first"), **dict.fromkeys(sums, "sum")}
@@ -249,16 +256,20 @@ def _kinds(units: pd.DataFrame, unknown: pd.Series, roofs: Roofs) -> np.ndarray:
 def _split_units(units: pd.DataFrame, roofs: Roofs) -> pd.DataFrame:
     """Return units with BYTES, FLOOR, `arithmetic_ns` and `excess_ns`, which add up to their time on the GPU."""
     products = units["kind"] == PRODUCTS
-    told = {pair: share_bytes(*pair) for pair in {*zip(units["operator"], units["shapes"], strict=True)}}
-    shares = np.array([told[pair] for pair in zip(units["operator"], units["shapes"], strict=True)]).reshape(-1, 2)
-    shares = np.column_stack([shares, 1 - shares.sum(axis=1)]) * products.to_numpy()[:, None]
-    floor = np.minimum(units["needed_bytes"] / roofs.dram, units["busy"])
+    pairs = {*zip(units["operator"], units["shapes"], strict=True)}
+    sizes = _list_sizes(pairs)
+    told = {pair: share_bytes(*pair, sizes) for pair in pairs}
+    shares = np.array([told[pair] for pair in zip(units["operator"], units["shapes"], strict=True)]).reshape(-1, 3)
+    needed = units["needed_bytes"] * (1 - shares[:, 2])
+    shares[:, 2] = 1 - shares.sum(axis=1)
+    moved = dict(zip(BYTES, (shares[:, :2] * (units["needed_bytes"] * products).to_numpy()[:, None]).T, strict=False))
+    shares *= (products / shares.sum(axis=1)).to_numpy()[:, None]
+    floor = np.minimum(needed / roofs.dram, units["busy"])
     peaks = find_peaks(units["name"], roofs.flop)
     most = np.minimum(units["needed_product_flop"] / peaks, units["busy"]).where(products, 0.0)
     parts = dict(zip(FLOOR, (shares * floor.to_numpy()[:, None]).T, strict=True))
     arithmetic = (most - floor).clip(lower=0).where(products, 0.0)
     excess = units["busy"] - floor.where(products, 0.0) - arithmetic
-    moved = dict(zip(BYTES, (shares[:, :2] * units["needed_bytes"].to_numpy()[:, None]).T, strict=False))
     return units.assign(**parts, **moved, bytes=units["needed_bytes"], arithmetic_ns=arithmetic, excess_ns=excess)
 
 
@@ -275,32 +286,68 @@ def find_peaks(kernels: pd.Series, flop: Mapping[str, float]) -> pd.Series:
     return chosen
 
 
-def share_bytes(operator: str, shapes: str) -> tuple[float, float]:
-    """Return which parts of an operator's bytes are weights, and cached keys and values; shapes: of its inputs.
+class Sizes(NamedTuple):
+    """Numbers of elements in a step.
 
-    A product's second matrix is taken for weights, and the second stack of matrices for the cache.
-
-    >>> share_bytes("aten::mm", "[[1, 10], [10, 89]]"), share_bytes("aten::bmm", "[[2, 1, 4], [2, 4, 15]]")
-    ((0.89989889, 0.0), (0.0, 0.75949367))
-    >>> share_bytes("aten::_flash_attention_forward", "[[1, 1, 2, 4], [1, 9, 2, 4], [1, 9, 2, 4]]")
-    (0.0, 0.9)
+    scores: of inputs of softmax; others: of inputs of what neither multiplies matrices nor copies; repeated: of keys or
+    values that are copied for several queries each, with the number of these.
     """
-    name, sizes = operator.removeprefix("aten::"), [one for one in json.loads(shapes or "[]") if one]
-    if "attention" in name and len(sizes) > 2:
-        query, cached = prod(sizes[0]), prod(sizes[1]) + prod(sizes[2])
-        return 0.0, cached / (2 * query + cached)
-    if RECURRENT in name:
-        return 1.0, 0.0
-    if name not in (*MATRICES, *STACKS):
-        return 0.0, 0.0
-    # What is added, and scales, may stand before and behind both.
-    found = [one for one in sizes if len(one) == (3 if name in STACKS else 2)][-2:]
-    if len(found) < 2:
-        return 0.0, 0.0
-    first, second = found
-    both = prod(second) / (prod(first) + prod(second) + prod(first[:-1]) * second[-1])
-    share = round(both, 8)
-    return (0.0, share) if name in STACKS else (share, 0.0)
+
+    scores: Collection[int] = ()
+    others: Collection[int] = ()
+    repeated: Mapping[int, int] = MappingProxyType({})
+
+
+NO_SIZES = Sizes()
+
+
+def _list_sizes(calls: Iterable[tuple[str, str]]) -> Sizes:
+    """Return the sizes in a step of these operators, with shapes of their inputs."""
+    scores, others, repeated = set[int](), set[int](), dict[int, int]()
+    for operator, text in calls:
+        name, shapes = operator.removeprefix("aten::"), [one for one in json.loads(text or "[]") if one]
+        if name in COPYING:
+            # Of (batch, groups, queries, length, width).
+            repeated |= {prod(one): one[2] for one in shapes[:1] if len(one) == REPEATED_KEYS}
+        elif name not in (*MATRICES, *STACKS):
+            sizes = {prod(one) for one in shapes if type(one[0]) is int}
+            (scores if "softmax" in name else others).update(sizes)
+    return Sizes(scores, others, repeated)
+
+
+def share_bytes(operator: str, shapes: str, sizes: Sizes = NO_SIZES) -> tuple[float, float, float]:
+    """Return which parts of an operator's bytes are weights, the cache, and the cache again; shapes: of its inputs.
+
+    A product's second matrix is taken for weights. A second stack of matrices is the cache if the step works on it
+    otherwise, as on a state, or takes the softmax of the product or of what is multiplied; else it is weights of
+    experts. Of keys and values that were repeated for several queries, all but one are read in vain.
+
+    >>> share_bytes("aten::mm", "[[1, 10], [10, 90]]"), share_bytes("aten::bmm", "[[1, 1, 10], [1, 10, 90]]")
+    ((0.9, 0.0, 0.0), (0.9, 0.0, 0.0))
+    >>> share_bytes("aten::bmm", "[[1, 1, 10], [1, 10, 90]]", Sizes(scores={90}))
+    (0.0, 0.9, 0.0)
+    >>> keys = [1, 9, 2, 4]
+    >>> share_bytes("aten::_flash_attention_forward", f"[[1, 1, 2, 4], {keys}, {keys}]", Sizes(repeated={72: 2}))
+    (0.0, 0.45, 0.45)
+    """
+    name, found = operator.removeprefix("aten::"), [one for one in json.loads(shapes or "[]") if one]
+    if "attention" in name and len(found) > 2:
+        second = prod(found[1])
+        cached, whole = second + prod(found[2]), 2 * prod(found[0]) + second + prod(found[2])
+    elif RECURRENT in name:
+        return 1.0, 0.0, 0.0
+    else:
+        # What is added, and scales, may stand before and behind both.
+        rank = 3 if name in STACKS else 2 if name in MATRICES else None
+        pair = [one for one in found if len(one) == rank][-2:]
+        if len(pair) < 2:
+            return 0.0, 0.0, 0.0
+        first, second, result = prod(pair[0]), prod(pair[1]), prod(pair[0][:-1]) * pair[1][-1]
+        cached, whole = second, first + second + result
+        if name in MATRICES or not (second in sizes.others or {first, result} & {*sizes.scores}):
+            return second / whole, 0.0, 0.0
+    share, times = cached / whole, sizes.repeated.get(second, 1)
+    return 0.0, share / times, share - share / times
 
 
 def _name_operators(rows: pd.DataFrame) -> str:

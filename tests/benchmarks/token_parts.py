@@ -83,7 +83,7 @@ def divide(folder: Path, name: str, launches: pd.DataFrame) -> Seen:
     return Seen(rows, measured, wall_of(launches, measured.further))
 
 
-def wall_of(launches: pd.DataFrame, further: int) -> float:
+def wall_of(launches: pd.DataFrame, further: float) -> float:
     """Return the ns per token between the last launch of the prompt and the last one of its step, a mean of steps."""
     ends = launches.assign(end=launches["start_ns"] + launches["ns"])[launches["step"].notna()]
     steps = [step.groupby("range", observed=True)["end"].max() for _, step in ends.groupby("step")][1:]

@@ -68,6 +68,16 @@ def test_only_workloads_and_two_functions_are_needed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "notes"),
+    [("note_token()", True), ("tokens.note_token()  # Another.", True), ("# note_token()", False), ("def note_token(): ...", False)],
+)  # fmt: skip
+def test_a_model_that_notes_tokens(tmp_path: Path, line: str, notes: bool) -> None:
+    path = write(tmp_path / "m.py")
+    path.write_text(f"{path.read_text()}\nclass Network:\n    {line}\n    ...\n")
+    assert registry.generates_tokens(registry.read_model(path, "m", "m")) == notes
+
+
+@pytest.mark.parametrize(
     ("content", "words"),
     [
         (b"def (", "model 'm' is not Python: invalid syntax (line 1)"),

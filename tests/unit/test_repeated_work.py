@@ -10,7 +10,7 @@ from torch import nn
 from profzoo.fusion import calls, patterns
 from profzoo.fusion.calls import Flow
 from profzoo.fusion.chains import Chain
-from tests import repeated_work, slow
+from tests import repeated_work, slow, zoo
 from tests.repeated_work import BATCH, LAYERS, PROMPT, ROUNDS, WIDTH
 from tests.written_programs import make_flow, tensor, work
 
@@ -45,11 +45,20 @@ def test_a_cache_that_is_copied_is_named_in_each_layer_and_its_new_part_is_left(
         assert one.fused_bytes == (ROUNDS - 1) * 2 * 4 * BATCH * 2 * WIDTH
 
 
-def joined(old: int, new: int, count: int = 3, attention: str = "bmm", **more: Any) -> list[Any]:
+@pytest.mark.parametrize("name", ["llama", "deepseekv2"])
+def test_a_cache_that_is_written_in_place_is_not_named(name: str) -> None:
+    """Keys are repeated for several queries, or put together from a wide part and a narrow one."""
+    tiny = zoo.cell(name, "inference", layers=2)
+    network, (text, _) = zoo.network(tiny), zoo.batch(tiny)
+    network.forward = lambda text: network.generate(text, network.generated)
+    assert not chains(patterns.COPIED, network, text, training=False)
+
+
+def joined(old: int, new: int, count: int = 3, attention: str = "bmm", asks: int = 1, **more: Any) -> list[Any]:
     """Tensors that are put together, the last of which a product of the same module reads."""
     own = {"module": "m"}
     tokens = [("cat", [(2, old, 4), (2, new, 4)], [(2, old + new, 4)], own | more)] * count
-    return [*tokens, (attention, [(2, 1, 4), (2, 4, old + new)], [(2, 1, old + new)], own)]
+    return [*tokens, (attention, [(2, asks, 4), (2, 4, old + new)], [(2, asks, old + new)], own)]
 
 
 @pytest.mark.parametrize(
@@ -63,6 +72,11 @@ def joined(old: int, new: int, count: int = 3, attention: str = "bmm", **more: A
         (joined(6, 2, direction="backward"), []),
         # A token of the class comes first.
         (joined(1, 8), []),
+        # A picture and its text ask as well.
+        (joined(6, 2, asks=8), []),
+        # What is put together was made by the same call of the module, or by the one before.
+        ([("mul", [(2, 6, 4)], [(2, 6, 4)], {"module": "m.norm"}), *joined(6, 2, 1)] * 3, []),
+        ([("mul", [(2, 6, 4)], [(2, 6, 4)], {"module": "m"}), *joined(6, 2, 3, instance=1)], [1, 2, 3]),
     ],
 )  # fmt: skip
 def test_copied_caches_by_hand(calls: list[Any], places: list[int]) -> None:

@@ -56,6 +56,14 @@ ATTENTION = Launch("aten::_flash_attention_forward", [[1, 1, 4, 16], [1, 500, 4,
 NORM = Launch("aten::native_layer_norm", [[1, 1, 1000], [], [1000], [1000], []], "blocks.0.norm", 2)
 CHOICE = Launch("aten::argmax", [[1, 2000], [], []], "", 4)
 PLAIN = (NORM, ATTENTION, PRODUCT, CHOICE)
+# Of four heads, with keys and values that are there for two, in products of their own, and of eight experts.
+REPEATED = Launch("aten::copy_", [[1, 2, 2, 500, 16], [1, 2, 2, 500, 16]], "blocks.0", 2)
+SCORES = Launch("aten::bmm", [[4, 1, 16], [4, 16, 500]], "blocks.0", 3)
+SOFTMAX = Launch("aten::_softmax", [[1, 4, 1, 500], [], []], "blocks.0", 2)
+MIXED = Launch("aten::bmm", [[4, 1, 500], [4, 500, 16]], "blocks.0", 3)
+EXPERTS = Launch("aten::bmm", [[8, 1, 100], [8, 100, 300]], "blocks.0.feed", 3)
+STATE = Launch("aten::bmm", [[4, 1, 16], [4, 16, 32]], "blocks.0", 3)
+FADING = Launch("aten::mul", [[1, 4, 16, 32], []], "blocks.0", 2)
 # What is planted, with the us that it costs per token.
 COPIED = Launch("aten::cat", [[[1, 4, 150_000, 16], [1, 4, 1, 16]], []], "blocks.0", 80)
 PIECES = tuple(
@@ -202,6 +210,75 @@ def test_parts_are_those_of_the_launches(tmp_path: Path) -> None:
     assert rows["ns"].sum() == pytest.approx(wall_ns(PLAIN), rel=1e-6)
     assert rows["traced_ns"].sum() == pytest.approx(wall_ns(PLAIN), rel=1e-6)
     assert table.loc[table["range"] == PREFILL, "ns"].sum() == pytest.approx(1e5, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("launches", "weights", "cache"),
+    [
+        ([SCORES, SOFTMAX, MIXED], 0, 2 * 500 * 64),
+        ([REPEATED, ATTENTION], 0, 500 * 64),
+        ([REPEATED, SCORES, SOFTMAX, MIXED], 0, 500 * 64),
+        ([EXPERTS, SOFTMAX], 8 * 100 * 300, 0),
+        ([STATE, FADING], 0, 4 * 16 * 32),
+        ([EXPERTS, SCORES, SOFTMAX, MIXED, PRODUCT], 8 * 100 * 300 + 2_000_000, 2 * 500 * 64),
+    ],
+)
+def test_weights_and_cache_are_told_apart(tmp_path: Path, launches: list[Launch], weights: int, cache: int) -> None:
+    rows = divide(tmp_path, launches, wall_ns(launches)).query("range == 'decode'")
+    sums = rows[["weights_bytes", "cache_bytes", "weights_ns", "cache_ns", "ns"]].sum().to_list()
+    read = [4 * weights, 4 * cache]
+    # A byte takes a thousandth of a ns.
+    assert sums == pytest.approx([*read, *(1e-3 * size for size in read), wall_ns(launches)], rel=1e-6)
+
+
+def in_time(*given: tuple[str, Launch, float]) -> pd.DataFrame:
+    """A step's launches of ranges, which begin at times in us."""
+    return pd.DataFrame(
+        {"step": 0, "order": order, "kind": "kernel", "name": launch.kernel, "start_ns": 1e3 * start, "ns": 1e3 * launch.us,
+         "queued_ns": 1e3, "range": name, "module": launch.module, "operator": launch.operator,
+         "shapes": json.dumps(launch.shapes), "needed_product_flop": float(again), "needed_bytes": 8e6 * again}
+        for order, (name, launch, start) in enumerate(given)
+        for again in [not (order and given[order - 1][1] is launch)]
+    )  # fmt: skip
+
+
+def test_launches_on_another_stream_neither_move_the_border_nor_part_an_operator() -> None:
+    """A copy of the prompt that runs behind all further tokens, and one between two launches of an operator."""
+    again = PRODUCT._replace(module="blocks.1.up")
+    side = Launch("aten::copy_", [[8], [8]], "(prefill)", 1)
+    steps = in_time((PREFILL, PRODUCT, 0), (PREFILL, side, 45), (DECODE, again, 11), (DECODE, again, 24), (DECODE, side, 22),
+                    (DECODE, PRODUCT, 35))  # fmt: skip
+    table = tokens.divide_tokens(steps, tokens.Measured(10_000, 35_000, 1), tokens.Roofs(1e3, {}))
+    rows = table.set_index(["range", "module"])
+    assert rows.loc[(DECODE, "blocks.1.up"), ["kind", "launches"]].to_list() == [tokens.PRODUCTS, 2]
+    assert rows["traced_ns"].groupby("range").sum().to_dict() == {PREFILL: 11_000, DECODE: 35_000}
+
+
+@pytest.mark.parametrize(
+    ("steps", "found"),
+    [
+        ([[100, 10, 10]] * 6 + [[100]] * 6, (100, 10, 1)),
+        ([[100, 10], [100, 10, 40]] * 6, (100, 20, 1.5)),
+        ([[], [100, 10]] * 6, (100, 10, 1)),
+        ([[100]] * 12, None),
+    ],
+)
+def test_steps_may_generate_different_numbers_of_tokens(
+    steps: list[list[int]], found: tuple[float, ...] | None
+) -> None:
+    """Rates are of all tokens over all time; further tokens count alike."""
+    # The first step is left out.
+    table = pd.DataFrame({"step": range(13), "wall_ns": 5, "gpu_ns": 5}).join(
+        pd.DataFrame([dict(enumerate(own)) for own in (steps[-1], *steps)]).add_prefix("token_").add_suffix("_ns")
+    )
+    measured = tokens.measure_tokens(table)
+    assert measured == (found and tokens.Measured(*found))
+    told = tokens.describe_tokens(table, {"cell": {"shape": {}}, "batch": 3})  # type: ignore[typeddict-item]
+    if found:
+        rate = sum(map(len, steps)) / sum(map(sum, steps))
+        assert told["tokens_per_s"] == pytest.approx(3e9 * rate) and told["generated"] == 1 + found[2]
+    else:
+        assert told == {}
 
 
 @pytest.mark.parametrize("cause", PLANTED)
