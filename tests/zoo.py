@@ -8,12 +8,14 @@ import torch
 from torch import nn
 from torchvision.ops import box_iou
 
+from models import stablediffusion
 from profzoo.cell import settings
 from profzoo.config import configuration as config
 from profzoo.harness import inspection, interface
 from profzoo.harness.ranges import Ranges
 from profzoo.harness.step import batches, step_loop, training_step
 from profzoo.harness.tasks import tokens
+from profzoo.harness.tasks.diffusion import CLOCK
 
 CPU = torch.device("cpu")
 IMAGES = {"size": 64, "batch": 2, "classes": 10}
@@ -96,7 +98,7 @@ LEARNING: dict[str, tuple[int, float, dict[str, Any]]] = {
     # Batch norm of maps of one pixel takes its moments from the samples alone, and six are too few.
     "inceptionv3": (12, 1, {"batch": 12, "classes": 3}),
     "inceptionv4": (16, 1, {"batch": 12, "classes": 3}),
-    "inceptionresnetv2": (6, 1, {"batch": 6, "classes": 3}),
+    "inceptionresnetv2": (8, 1, {"batch": 6, "classes": 3}),
     "resnetv2_50": (8, 1, {"size": 32, "batch": 6, "classes": 3}),
     "resnetv2_152": (5, 1, {"size": 32, "batch": 6, "classes": 3}),
     "deeplab": (16, 1, {"batch": 4, "classes": 3}),
@@ -182,10 +184,12 @@ def _telling(sample: Any, shape: Any, generator: torch.Generator) -> Any:
         # What is already written does not tell the rest.
         return (torch.full_like(inputs[0], word), torch.ones_like(inputs[1])), torch.full_like(target, word + 1)
     if isinstance(inputs, tuple) and isinstance(target, torch.Tensor) and target.is_floating_point():
-        first, second, *rest = inputs
-        # The image is empty, so that all that is seen is the noise.
-        noise = first + (1 - second) * target
-        return (second * noise, second, *rest), noise
+        first, time, *rest = inputs
+        # The image is empty, so that all that is seen is the noise, which is looked for itself where no direction is.
+        if len(rest) == 1:
+            return ((1 - stablediffusion.LEFT[round(CLOCK * time.item())]) ** 0.5 * target, time, *rest), target
+        noise = first + (1 - time) * target
+        return (time * noise, time, *rest), noise
     if isinstance(inputs, tuple) and len(inputs) == 5:
         # Users click on each candidate that is the second item.
         inputs[1][-len(target) :] = target
