@@ -24,7 +24,7 @@ MIXERS = {
 # network, 0 for none. experts: of a layer, each of width expert; a token goes to `chosen` ones, and to all `shared`
 # ones; whole: whether the weights of those it chose add up to 1; reach: how many times its mean share of tokens an
 # expert takes. dense: first layers without experts. epsilon: of RMS norms. lora: rank of adapters, with which nothing
-# else is trained; 0 for none. The releases also stretch rates for texts longer than those here.
+# else is trained; 0 for none. Rates are not stretched to long texts, as those of llama and deepseekv2 are.
 OPTIONS: Mapping[str, Any] = {
     "mixer": "attention", "every": 0, "normed": False, "gated": False, "turned": 0, "base": 10_000.0, "tied": False,
     "feed": 0, "experts": 0, "expert": 0, "chosen": 1, "shared": 0, "shared_gate": False, "whole": False,
