@@ -67,6 +67,8 @@ class BERT(nn.Module):
         layer = nn.TransformerEncoderLayer(
             hidden, heads, 4 * hidden, dropout, nn.functional.gelu, layer_norm_eps=1e-12, batch_first=True
         )
+        # BERT drops nothing within the two linear layers.
+        layer.dropout.p = 0.0
         self.encoder = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
         self.head = nn.Sequential(nn.Linear(hidden, hidden), nn.GELU(), nn.LayerNorm(hidden, eps=1e-12))
         self.bias = nn.Parameter(torch.zeros(vocabulary))

@@ -35,5 +35,5 @@ WORKLOADS = {
 REFERENCE = {
     "parameters": 16_375_728_128, "operations": 5_603_858_579_456,
     "source": "parameters as its weights have; operations derived",
-    "difference": "each expert has room for twice its share of tokens",
+    "difference": "each expert has room for twice its share of tokens, and no loss balances them",
 }  # fmt: skip

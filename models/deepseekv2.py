@@ -35,5 +35,6 @@ WORKLOADS = {
 REFERENCE = {
     "parameters": 15_706_484_224, "operations": 5_310_190_190_592,
     "source": "parameters as its weights have; operations derived",
-    "difference": "each expert has room for twice its share of tokens",
+    "difference": "each expert has room for twice its share of tokens, and no loss balances them; "
+    "rates of places are not stretched",
 }  # fmt: skip

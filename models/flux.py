@@ -60,9 +60,9 @@ class Attention(nn.Module):
 
 
 def attend(parts: Sequence[Tensor], places: Places) -> Tensor:
-    """Attention of all to all, (batch, length, hidden)."""
+    """Attention of all to all, (batch, length, hidden); queries and keys turn in fp32, as in the release."""
     query, key, value = parts
-    query, key = (places.turn(one).to(value.dtype) for one in (query, key))
+    query, key = (places.turn(one.float()).to(value.dtype) for one in (query, key))
     return scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
 
 
@@ -83,7 +83,7 @@ class Stream(nn.Module):
 
     def enter(self, flow: Tensor, told: Tensor) -> tuple[list[Tensor], tuple[Tensor, ...]]:
         """What the attention takes, and what the conditions say."""
-        said = self.tell(told).chunk(6, dim=-1)
+        said = self.tell(silu(told)).chunk(6, dim=-1)
         return self.attention.parts(self.project(modulate(flow, *said[:2]))), said
 
     def leave(self, flow: Tensor, mixed: Tensor, said: tuple[Tensor, ...]) -> Tensor:
@@ -122,7 +122,7 @@ class Single(nn.Module):
 
     def forward(self, flow: Tensor, told: Tensor, places: Places) -> Tensor:
         """The stream after the block."""
-        shift, scale, gate = self.tell(told).chunk(3, dim=-1)
+        shift, scale, gate = self.tell(silu(told)).chunk(3, dim=-1)
         raw, wide = self.enter(modulate(flow, shift, scale)).split((3 * self.hidden, 4 * self.hidden), dim=-1)
         mixed = attend(self.attention.parts(raw), places)
         return flow + gate * self.leave(torch.cat((mixed, gelu(wide, approximate="tanh")), dim=-1))
@@ -148,7 +148,7 @@ class Flux(nn.Module):
         latents, time, text, vector = inputs
         rows, columns, length = latents.shape[2] // 2, latents.shape[3] // 2, text.shape[1]
         patches = nn.functional.pixel_unshuffle(latents, 2).flatten(2).transpose(1, 2)
-        told = silu(self.time(diffusion.waves(time, WAVES)) + self.vector(vector))[:, None]
+        told = (self.time(diffusion.waves(time, WAVES)) + self.vector(vector))[:, None]
         places = self.places(length, rows, columns, latents.device)
         words, image = self.text(text), self.image(patches)
         for block in self.doubles:
@@ -156,7 +156,7 @@ class Flux(nn.Module):
         flow = torch.cat((words, image), dim=1)
         for block in self.singles:
             flow = block(flow, told, places)
-        flow = self.leave(modulate(flow[:, length:], *self.tell(told).chunk(2, dim=-1)))
+        flow = self.leave(modulate(flow[:, length:], *self.tell(silu(told)).chunk(2, dim=-1)))
         return nn.functional.pixel_shuffle(flow.transpose(1, 2).unflatten(2, (rows, columns)), 2)
 
     def places(self, length: int, rows: int, columns: int, device: torch.device) -> Places:
@@ -174,13 +174,22 @@ def build(shape: SimpleNamespace) -> Flux:
 
 
 def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[tuple[Tensor, ...], Tensor]:
-    """Latents, a time, a text's vectors and that of the whole text; what is looked for is the direction."""
-    return diffusion.draw(shape, generator, (shape.tokens, shape.text), (shape.vector,))
+    """Latents, a time, a text's vectors and that of the whole text; what is looked for is the direction to the noise.
+
+    Times between image (0) and noise (1) are drawn about the middle, as arXiv:2403.03206 found best (section 3.1).
+    """
+    clean, noise, *told = diffusion.draw(shape, generator, (shape.tokens, shape.text), (shape.vector,))
+    time = torch.randn((), generator=generator).sigmoid()
+    return ((1 - time) * clean + time * noise, time, *told), noise - clean
 
 
 def infer(network: Flux, inputs: diffusion.Inputs) -> Tensor:
-    """Images' latents from noise."""
-    return diffusion.generate(network, inputs, network.steps)
+    """Images' latents from noise, along the direction in equal steps; this release takes no guidance."""
+    latents, time, *told = inputs
+    for step in range(network.steps):
+        now = torch.full_like(time, 1 - step / network.steps)
+        latents = latents - network((latents, now, *told)) / network.steps
+    return latents
 
 
 def compiled(network: Flux) -> Sequence[nn.Module]:

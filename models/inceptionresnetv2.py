@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torchvision.models.inception import InceptionAux
 
 from models.inceptionv3 import loss
+from models.inceptionv4 import DROPOUT
 from profzoo.harness.tasks.classification import scale_convolutions
 from profzoo.harness.tasks.classification import symmetric_adapt as adapt
 from profzoo.harness.tasks.classification import symmetric_sample as sample
@@ -38,7 +39,7 @@ class WithAuxiliary(InceptionResnetV2):
 
     def __init__(self, classes: int) -> None:
         """Classes of an image."""
-        super().__init__(num_classes=classes)
+        super().__init__(num_classes=classes, drop_rate=DROPOUT)
         self.auxiliary = InceptionAux(1088, classes)
 
     def forward(self, image: Tensor) -> Tensor | tuple[Tensor, Tensor]:
@@ -55,5 +56,6 @@ class WithAuxiliary(InceptionResnetV2):
 
 def build(shape: SimpleNamespace) -> nn.Module:
     """Build the network with random weights; without an auxiliary classifier it takes images from 75 pixels on."""
-    network = WithAuxiliary(shape.classes) if shape.auxiliary else InceptionResnetV2(num_classes=shape.classes)
+    classes = shape.classes
+    network = WithAuxiliary(classes) if shape.auxiliary else InceptionResnetV2(num_classes=classes, drop_rate=DROPOUT)
     return scale_convolutions(network)

@@ -29,6 +29,7 @@ WORKLOADS = {
     },
     "single": {"inference": {"batch": 1, "size": 346, **ORIGINAL}},
 }
+DROPOUT = 0.2
 
 
 class WithAuxiliary(InceptionV4):
@@ -36,7 +37,7 @@ class WithAuxiliary(InceptionV4):
 
     def __init__(self, classes: int) -> None:
         """Classes of an image."""
-        super().__init__(num_classes=classes)
+        super().__init__(num_classes=classes, drop_rate=DROPOUT)
         self.auxiliary = InceptionAux(1024, classes)
 
     def forward(self, image: Tensor) -> Tensor | tuple[Tensor, Tensor]:
@@ -48,5 +49,6 @@ class WithAuxiliary(InceptionV4):
 
 def build(shape: SimpleNamespace) -> nn.Module:
     """Build the network with random weights; without an auxiliary classifier it takes images from 75 pixels on."""
-    network = WithAuxiliary(shape.classes) if shape.auxiliary else InceptionV4(num_classes=shape.classes)
+    classes = shape.classes
+    network = WithAuxiliary(classes) if shape.auxiliary else InceptionV4(num_classes=classes, drop_rate=DROPOUT)
     return scale_convolutions(network)

@@ -1,11 +1,14 @@
 """SmolVLM 256M: a vision transformer whose patches, 16 to a token, come before the text of a small Llama.
 
+An image is one tile; the release divides a larger one into tiles, and adds a small one of the whole.
+
 Parameters of D layers of width w for P patches of p pixels, 3 p w + w + P w + D (12 w^2 + 13 w) + 2 w, of a connector,
 16 w h, and of the text's layers as llama's, with scores of their own: 256,484,928.
 """
 
 from collections.abc import Sequence
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 from timm.models.vision_transformer import VisionTransformer
@@ -20,7 +23,7 @@ SOURCE = "Marafioti et al. 2025, arXiv:2504.05299, section 2; parameters as of i
 PARAMETERS = 256_484_928
 SHAPE = {
     "vocabulary": 49_280, "hidden": 576, "layers": 30, "heads": 9, "groups": 3, "width": 64, "turned": 64,
-    "base": 100_000.0, "feed": 1536, "patch": 16, "joined": 4, "wide": 768, "deep": 12, "eyes": 12,
+    "base": 100_000.0, "feed": 1536, "epsilon": 1e-5, "patch": 16, "joined": 4, "wide": 768, "deep": 12, "eyes": 12,
 }  # fmt: skip
 # The text follows the image's tokens: one for each 64 by 64 pixels.
 WORKLOADS = {
@@ -46,7 +49,8 @@ class VisionLanguage(nn.Module):
         """joined: patches of an edge that become one token."""
         super().__init__()
         self.joined, self.generated = shape.joined, shape.generated
-        sizes = {"embed_dim": shape.wide, "depth": shape.deep, "num_heads": shape.eyes}
+        sizes: dict[str, Any] = {"embed_dim": shape.wide, "depth": shape.deep, "num_heads": shape.eyes}
+        sizes["act_layer"] = "gelu_tanh"
         self.eye = VisionTransformer(shape.size, shape.patch, num_classes=0, class_token=False, global_pool="", **sizes)
         self.connect = nn.Linear(shape.wide * shape.joined**2, shape.hidden, bias=False)
         self.decoder = decoder.build(shape)

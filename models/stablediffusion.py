@@ -4,6 +4,8 @@ Parameters derive from the configuration (320 channels, 859,520,964); the trimme
 """
 
 from collections.abc import Sequence
+from itertools import accumulate
+from operator import mul
 from types import SimpleNamespace
 
 import torch
@@ -12,7 +14,7 @@ from torch.nn.functional import gelu, interpolate, scaled_dot_product_attention,
 
 from models.vit import optimizer
 from profzoo.harness.tasks import diffusion
-from profzoo.harness.tasks.diffusion import loss
+from profzoo.harness.tasks.diffusion import CLOCK, loss
 
 GROUPS = ("diffusion", "modern")
 SOURCE = "Rombach et al. 2022, arXiv:2112.10752, and the release of version 1.5; parameters as its network has them"
@@ -33,8 +35,11 @@ REFERENCE = {
     "parameters": 859_520_964, "operations": 803_273_441_280,
     "source": "both as Kim et al. 2023 count them (arXiv:2305.15798), with attention, without layer norms",
 }  # fmt: skip
-# Groups of the norms; blocks per size.
-GROUPED, DEPTH = 32, 2
+# Groups of the norms; blocks per size; how much a text counts against an empty one.
+GROUPED, DEPTH, GUIDANCE = 32, 2, 7.5
+# How much of an image's variance is left at each time; the root of what a time takes of it grows evenly.
+FIRST, LAST = 0.00085**0.5, 0.012**0.5
+LEFT = list(accumulate((1 - (FIRST + (LAST - FIRST) * at / (CLOCK - 1)) ** 2 for at in range(CLOCK)), mul))
 
 
 class Residual(nn.Module):
@@ -119,7 +124,7 @@ class Step(nn.ModuleList):
 
 
 class UNet(nn.Module):
-    """From (latents, time, text) to the direction; each step up also takes the maps of one on the way down."""
+    """From (latents, time, text) to the noise; each step up also takes the maps of one on the way down."""
 
     def __init__(self, shape: SimpleNamespace) -> None:
         """widths: of each size, in units of width; the smallest size has no attention."""
@@ -152,7 +157,7 @@ class UNet(nn.Module):
         self.norm, self.leave = nn.GroupNorm(GROUPED, width), nn.Conv2d(width, shape.channels, 3, padding=1)
 
     def forward(self, inputs: diffusion.Inputs) -> Tensor:
-        """The direction, in the form of the latents."""
+        """The noise, in the form of the latents."""
         latents, time, text = inputs
         told = self.time(diffusion.waves(time, self.width))
         passed = [self.enter(latents)]
@@ -170,10 +175,24 @@ def build(shape: SimpleNamespace) -> UNet:
 
 
 def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[tuple[Tensor, ...], Tensor]:
-    """Latents, a time and a text's vectors; what is looked for is the direction."""
-    return diffusion.draw(shape, generator, (shape.tokens, shape.text))
+    """Latents, a time and a text's vectors; what is looked for is the noise in the latents."""
+    clean, noise, text = diffusion.draw(shape, generator, (shape.tokens, shape.text))
+    at = int(torch.randint(CLOCK, (), generator=generator))
+    return (LEFT[at] ** 0.5 * clean + (1 - LEFT[at]) ** 0.5 * noise, torch.tensor(at / CLOCK), text), noise
 
 
 def infer(network: UNet, inputs: diffusion.Inputs) -> Tensor:
-    """Images' latents from noise."""
-    return diffusion.generate(network, inputs, network.steps)
+    """Images' latents from noise, without chance (DDIM, Song et al. 2020, arXiv:2010.02502).
+
+    Each pass has every text and an empty one, whose noises are compared (Ho and Salimans 2022, arXiv:2207.12598).
+    """
+    latents, time, text = inputs
+    texts, stride = torch.cat((torch.zeros_like(text), text)), CLOCK // network.steps
+    for at in range((network.steps - 1) * stride + 1, 0, -stride):
+        now, after = LEFT[at], LEFT[max(at - stride, 0)]
+        given = (torch.cat((latents, latents)), torch.full_like(time, at / CLOCK).repeat(2), texts)
+        empty, told = network(given).chunk(2)
+        noise = empty + GUIDANCE * (told - empty)
+        clean = (latents - (1 - now) ** 0.5 * noise) / now**0.5
+        latents = after**0.5 * clean + (1 - after) ** 0.5 * noise
+    return latents

@@ -38,6 +38,6 @@ def build(shape: SimpleNamespace) -> nn.Module:
 
 def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, int]:
     """A video (3, frames, size, size) of an image that brightens, and its class."""
-    image = images.normalised(images.random(shape, generator), images.IMAGENET)
-    video = image[:, None] * torch.linspace(0.5, 1, shape.frames)[:, None, None]
+    image, light = images.random(shape, generator), torch.linspace(0.5, 1, shape.frames)
+    video = torch.stack([images.normalised(image * one, images.IMAGENET) for one in light], dim=1)
     return video, int(torch.randint(shape.classes, (), generator=generator))

@@ -8,12 +8,14 @@ import torch
 from torch import nn
 from torchvision.ops import box_iou
 
+from models import stablediffusion
 from profzoo.cell import settings
 from profzoo.config import configuration as config
 from profzoo.harness import inspection, interface
 from profzoo.harness.ranges import Ranges
 from profzoo.harness.step import batches, step_loop, training_step
 from profzoo.harness.tasks import tokens
+from profzoo.harness.tasks.diffusion import CLOCK
 
 CPU = torch.device("cpu")
 IMAGES = {"size": 64, "batch": 2, "classes": 10}
@@ -26,20 +28,14 @@ DECODER = {**TEXTS, "heads": 4, "turned": 4, "generated": 5}
 TINY: dict[str, dict[str, Any]] = {
     "mobilenetv2": {**IMAGES, "batch": 4},
     "inceptionv3": {**IMAGES, "size": 75, "auxiliary": False},
-    "inceptionv4": {**IMAGES, "size": 75},
-    "inceptionresnetv2": {**IMAGES, "size": 75},
-    "resnetv2_50": IMAGES,
-    "resnetv2_152": IMAGES,
-    "vgg16": {**IMAGES, "size": 32},
-    "vgg19": {**IMAGES, "size": 32},
-    "srcnn": {"size": 32, "batch": 2},
-    "srgan": {"size": 32, "batch": 2},
-    "dped": {"size": 32, "batch": 2},
+    **{key: {**IMAGES, "size": 75} for key in ("inceptionv4", "inceptionresnetv2")},
+    **dict.fromkeys(("resnetv2_50", "resnetv2_152"), IMAGES),
+    **{key: {**IMAGES, "size": 32} for key in ("vgg16", "vgg19")},
+    **{key: {"size": 32, "batch": 2} for key in ("srcnn", "srgan", "dped")},
     "unet": {"size": 32, "batch": 1},
     "spade": {"size": 32, "batch": 2, "classes": 5, "filters": 8},
     "icnet": {"height": 64, "width": 96, "batch": 2},
-    "pspnet": {"size": 64, "batch": 2},
-    "deeplab": {"size": 64, "batch": 2},
+    **{key: {"size": 64, "batch": 2} for key in ("pspnet", "deeplab")},
     "pixelrnn": {"size": 8, "batch": 2, "hidden": 8, "layers": 2},
     "lstm": {"sequence_length": 16, "batch": 4},
     "gnmt": {**TEXTS, "beams": 3},
@@ -96,7 +92,7 @@ LEARNING: dict[str, tuple[int, float, dict[str, Any]]] = {
     # Batch norm of maps of one pixel takes its moments from the samples alone, and six are too few.
     "inceptionv3": (12, 1, {"batch": 12, "classes": 3}),
     "inceptionv4": (16, 1, {"batch": 12, "classes": 3}),
-    "inceptionresnetv2": (6, 1, {"batch": 6, "classes": 3}),
+    "inceptionresnetv2": (8, 1, {"batch": 6, "classes": 3}),
     "resnetv2_50": (8, 1, {"size": 32, "batch": 6, "classes": 3}),
     "resnetv2_152": (5, 1, {"size": 32, "batch": 6, "classes": 3}),
     "deeplab": (16, 1, {"batch": 4, "classes": 3}),
@@ -121,20 +117,16 @@ OUTPUTS = {
     **{name: (2, 10) for name, shape in TINY.items() if shape.get("classes") == 10},
     "mobilenetv2": (4, 10),
     "srcnn": (2, 1, 32, 32),
-    "srgan": (2, 3, 32, 32),
-    "dped": (2, 3, 32, 32),
+    **dict.fromkeys(("srgan", "dped", "spade"), (2, 3, 32, 32)),
     "unet": (1, 2, 32, 32),
-    "spade": (2, 3, 32, 32),
     "icnet": (2, 19, 64, 96),
-    "pspnet": (2, 21, 64, 64),
-    "deeplab": (2, 21, 64, 64),
+    **dict.fromkeys(("pspnet", "deeplab"), (2, 21, 64, 64)),
     "pixelrnn": (2, 256, 8, 8),
     "lstm": (4, 2),
     "gnmt": (2, 8),
     "bert": (2, 8, 50),
     **dict.fromkeys(("gpt", "whisper", "smolvlm", *DECODERS), (2, 5)),
-    "flux": (2, 4, 8, 8),
-    "stablediffusion": (2, 4, 8, 8),
+    **dict.fromkeys(("flux", "stablediffusion"), (2, 4, 8, 8)),
     "dlrm": (4, 3),
     "rgat": (2, 12, 5),
     "yolov8": (2, 30, 6),
@@ -182,10 +174,12 @@ def _telling(sample: Any, shape: Any, generator: torch.Generator) -> Any:
         # What is already written does not tell the rest.
         return (torch.full_like(inputs[0], word), torch.ones_like(inputs[1])), torch.full_like(target, word + 1)
     if isinstance(inputs, tuple) and isinstance(target, torch.Tensor) and target.is_floating_point():
-        first, second, *rest = inputs
-        # The image is empty, so that all that is seen is the noise.
-        noise = first + (1 - second) * target
-        return (second * noise, second, *rest), noise
+        first, time, *rest = inputs
+        # The image is empty, so that all that is seen is the noise, which is looked for itself where no direction is.
+        if len(rest) == 1:
+            return ((1 - stablediffusion.LEFT[round(CLOCK * time.item())]) ** 0.5 * target, time, *rest), target
+        noise = first + (1 - time) * target
+        return (time * noise, time, *rest), noise
     if isinstance(inputs, tuple) and len(inputs) == 5:
         # Users click on each candidate that is the second item.
         inputs[1][-len(target) :] = target

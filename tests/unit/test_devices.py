@@ -17,11 +17,7 @@ from profzoo.machine import gpus, job_limits
 from tests.unit.collected import collected
 
 STANDINS = Path(__file__).parents[1] / "tools/standins"
-
-
 GPU = "GPU-00000000-0000-0000-0000-000000000000"
-
-
 TINY = ["lstm", "inference", "sequence_length=8", "warmup=0", "window=1"]
 
 
@@ -80,8 +76,6 @@ def test_a_job_that_was_given_a_gpu_fails_in_one_line(
 
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
-
-
 FOUND = [{"gpu": "A", "driver": "579.1", "gpu_uuid": "GPU-1"}, {"gpu": "A", "driver": "580.1", "gpu_uuid": "GPU-2"}]
 
 

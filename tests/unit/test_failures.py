@@ -19,8 +19,6 @@ from profzoo.run import _summarise
 
 # Those of a tool may stand in its own test module, under the same name.
 MODULES = [importlib.import_module(f"tests.unit.test_{tool}") for tool in tools.failures()]
-
-
 LINES = [
     ("the command was ended by SIGKILL in step 3", "took too much memory"),
     *(line for module in MODULES for line in getattr(module, "LINES", ())),
@@ -286,13 +284,9 @@ SBATCH = """SLURM sbatch failed. The error message was '{}'.
     sbatch call:
         sbatch --parsable --job-name a --wrap="it's 'this'."
 For further error details see the cluster/cloud log and the log files of the involved rule(s)."""
-
-
 STATUS = (
     "SLURM-job '12' failed, SLURM status is: '{}'. Detailed failure reason unavailable (status command is not 'sacct')."
 )
-
-
 ASKED = {"gpu": 1, "mem_mb": 16000, "runtime": 30, "_cores": 4}
 
 
@@ -383,8 +377,6 @@ def job(tool: str, **more: object) -> dict:
 
 
 WHY = "mine train failed with RuntimeError: the cat is on the keyboard"
-
-
 SIDECAR = Path("results/mine/train.time.csv.json")
 
 

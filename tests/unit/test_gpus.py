@@ -15,14 +15,8 @@ from profzoo.machine import external_programs, gpu_slots, gpus, job_limits
 from tests.unit.collected import collected
 
 PROJECT = Path(__file__).parents[2]
-
-
 FOUND = [{"gpu": f"GPU {name}", "gpu_uuid": f"GPU-{name}-1"} for name in "abc"]
-
-
 ROWS = "\n".join(f"NVIDIA {name}, 580.1, GPU-{name}-1, 143771 MiB" for name in "abc")
-
-
 # Leaves what the profiled process sees of GPUs and temporary folders.
 PROBE = """
 import json, os, sys
@@ -54,8 +48,6 @@ def job(folder: Path, device: str = "auto", code: int = 0, cell: dict | None = N
 
 
 LISTS = ["", "-1", "0", "2", "2,0", "0,2,-1,1", "1,7,0", "7", "0,0", "NoDevFiles", "1gpu2,2ampere", " 1 , 2 ", "0,,1"]
-
-
 LISTS += [
     "GPU-a-1",
     "GPU-c",

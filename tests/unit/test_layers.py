@@ -90,8 +90,6 @@ def test_layers_across_cells_are_those_of_each(files: Path, tmp_path: Path) -> N
 
 
 NO_COUNTERS = Joined(pd.DataFrame(), 1)
-
-
 NO_MODULES = pd.DataFrame(columns=["module", "type", "inputs", "calls"])
 
 
@@ -177,8 +175,6 @@ TREE = called(
     ("mul", "body", "forward", 1), ("triton_0", "(compiled)", "forward", 20), ("mse", "(loss)", "loss", 9),
     ("mm", "body.0", "backward", 30), ("adam", "(optimizer)", "optimizer", 10),
 )  # fmt: skip
-
-
 ROWS = [
     # Module, parent, direction, launches, self_ns, total_ns, of 100 ns.
     ("(step)", "", "forward", 5, 0, 51), ("(step)", "", "loss", 1, 0, 9), ("(step)", "", "backward", 1, 0, 30),
@@ -189,8 +185,6 @@ ROWS = [
     ("(compiled)", "(root)", "forward", 1, 20, 20), ("(loss)", "(step)", "loss", 1, 9, 9),
     ("(optimizer)", "(step)", "optimizer", 1, 10, 10),
 ]  # fmt: skip
-
-
 MODULES = pd.DataFrame({"module": ["body", "body.1", "body.0", "unused", "body.0"], "type": list("BLMUX"),
                         "inputs": list("bdehx"), "calls": [2, 4, 6, 2, 9]})  # fmt: skip
 

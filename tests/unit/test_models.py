@@ -7,10 +7,11 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 import torch
-from torchvision.models import ConvNeXt_Tiny_Weights, ViT_B_16_Weights, WeightsEnum
+from torchvision.models import ConvNeXt_Tiny_Weights, ViT_B_16_Weights, WeightsEnum, convnext_tiny
 from torchvision.models.video import Swin3D_T_Weights
+from torchvision.ops import StochasticDepth, complete_box_iou_loss
 
-from models import bert, gnmt, inceptionv3, lstm, whisper
+from models import bert, convnext, flux, gnmt, inceptionv3, lstm, stablediffusion, whisper, yolov8
 from profzoo import run
 from profzoo.cell import registry, settings
 from profzoo.config import configuration as config
@@ -19,41 +20,24 @@ from profzoo.harness import interface
 from profzoo.harness.step import batches, training_step
 from profzoo.harness.tasks import adversarial, decoder, images, mixers
 from tests import slow, zoo
+from tests.unit.test_autocast import Log
 
 ZOO = sorted(registry.shipped_models())
-
-
 # Of these a test of all models runs each time: a convolution, a recurrence, an attention.
 FEW = ("bert", "lstm", "mobilenetv2", "qwen3next")
-
-
 ADVERSARIAL = [name for name in ZOO if "adversarial" in registry.shipped_models()[name].groups]
-
-
 # Settings of a workload that a tiny cell has its own of.
 SIZES = {"batch", "size", "height", "width", "tokens", "sequence_length", "classes", "hidden", "layers", "vocabulary"}
-
-
 # Sizes that heads and strides of AI Benchmark's networks need.
 LARGER = {"inceptionv3": 299, "inceptionv4": 299, "inceptionresnetv2": 299, "spade": 128}
-
-
-# Models that look at values to know the sizes of what follows, which torch's meta device does not have.
+# Models whose inference looks at values to know the sizes of what follows, which torch's meta device does not have.
 COUNTED = ("yolov8",)
-
-
 # Those whose networks are built on the meta device in less than a second or so.
 QUICKLY_COUNTED = ("llama", "deepseekmoe", "dlrm", "rgat", "whisper", "vit", "convnext", "videoswin", "yolov8")
-
-
 # Models whose outputs are choices of words.
 WORDS = ("gnmt", "gpt", "whisper", "smolvlm", *zoo.DECODERS)
-
-
 # What an answer may leave of the error that the best one without a look at the input has.
 LEARNT = 0.85
-
-
 # Widths of the stages of a bottleneck ResNet.
 WIDE = (256, 512, 1024, 2048)
 
@@ -77,7 +61,6 @@ EXTRA = {
     "inceptionresnetv2": 30_272 - 2 * 30_272,
     # 42.68 M is rounded.
     "inceptionv4": 42_679_816 - 42_680_000,
-    "yolov8": -16,
     "resnetv2_50": -keras_resnet((3, 4, 6, 3)),
     "resnetv2_152": -keras_resnet((3, 8, 36, 3)),
     # Biases of 64, 32 and 1 maps.
@@ -116,8 +99,6 @@ CHOSEN = {
     "deepseekv2": 26 * 6 * 3 * 2048 * 1408,
     "qwen3next": 48 * 10 * 3 * 2048 * 512,
 }
-
-
 # Operations of one sample's pass at the published sizes; multiplying and adding are two. All products of linear layers
 # and convolutions, and attention.
 DERIVED = {
@@ -133,9 +114,9 @@ DERIVED = {
     + 2 * TEXT * 36 * (2048 * (2 * (2048 + 4096) + 64) + 4096 * 2048 + 4 * 8192 + 32 * 3 * (64 * 128 + 128**2))
     + 2 * TEXT * (48 * 2048 * (512 + 3 * 512 + 1) + 151_936 * 2048)
     + attend(12, 4096, TEXT),
-    # Keys and queries are those of all 24 heads; each has a product within 128 tokens and two with the state.
+    # Keys and queries are those of all 24 heads; each has a product within 256 tokens and two with the state.
     "mamba2": 2 * TEXT * 24 * (768 * (2 * 1536 + 2 * 128 + 24) + 1536 * 768 + 4 * (1536 + 256))
-    + 2 * TEXT * (24 * (128 * 128 + 24 * (128 * 64 + 2 * 128 * 64)) + 50_288 * 768),
+    + 2 * TEXT * (24 * (256 * 128 + 24 * (256 * 64 + 2 * 128 * 64)) + 50_288 * 768),
     # 4096 patches and 256 words; modulation, once a sample.
     "flux": 2 * (57 * 12 * 3072**2 * (256 + 4096) + (19 * 12 + 38 * 3) * 3072**2 + 4096 * 3072 * 256)
     + 2 * 3072 * (256 + 768 + 4 * 3072 + 2 * 64 * 4096)
@@ -160,8 +141,6 @@ DERIVED = {
     + 2 * 320 * 30 * (2 * 576**2 + 2 * 576 * 192 + 3 * 576 * 1536)
     + attend(12, 768, 1024) + attend(30, 576, 320),
 }  # fmt: skip
-
-
 # As published, where they have a figure of their own: torchvision's are of products.
 STATED = {
     "vit": 2 * ViT_B_16_Weights.IMAGENET1K_V1.meta["_ops"],
@@ -169,8 +148,6 @@ STATED = {
     "videoswin": 2 * 87.9,
     "yolov8": 8.7,
 }
-
-
 # Parameters that no source tells: of tables, encoders, places and times, layers, and what follows them; of each relation
 # in each layer, and of the head.
 UNTOLD = {
@@ -289,7 +266,7 @@ def test_every_workload_has_shapes_that_the_model_takes(name: str, workload: str
         inputs, target = batches.move_to_device(collate([sample] * cell["batch"]), meta, torch.contiguous_format)
         with meta:
             network = model.build(shape).train(phase == "train")
-            if name in COUNTED:
+            if name in COUNTED and phase == "inference":
                 assert {len(part) for part in network(inputs)[:2]} == {cell["batch"]}
             elif phase == "inference":
                 assert len(model.infer(network, inputs)) == cell["batch"]
@@ -484,20 +461,119 @@ def test_a_recurrence_in_chunks_is_that_of_single_steps(corrected: bool) -> None
     torch.testing.assert_close(kept, state)
 
 
-def test_experts_give_each_token_the_sum_of_those_it_chose() -> None:
+@pytest.mark.parametrize("whole", [False, True])
+def test_experts_give_each_token_the_sum_of_those_it_chose(whole: bool) -> None:
     shape = {"hidden": 8, "experts": 5, "expert": 6, "chosen": 2, "shared": 1, "shared_gate": False, "reach": 5.0}
+    shape["whole"] = whole
     experts, flow = decoder.Experts(SimpleNamespace(**shape)), torch.randn(2, 20, 8)
     weights, choice = experts.route(flow).softmax(-1).topk(2)
     expected = experts.shared(flow)
     for one in range(5):
         gate, wide = (flow @ experts.inner[one]).chunk(2, dim=-1)
-        share = (weights * (choice == one)).sum(-1, keepdim=True) / weights.sum(-1, keepdim=True)
+        share = (weights * (choice == one)).sum(-1, keepdim=True) / (weights.sum(-1, keepdim=True) if whole else 1)
         expected = expected + share * ((torch.nn.functional.silu(gate) * wide) @ experts.outer[one])
     torch.testing.assert_close(experts(flow), expected)
     # Of forty tokens that all choose the same two experts, each takes its sixteen at least.
     experts.reach, experts.shared = 0.1, None
     experts.route.weight.data.zero_()
     assert [bool(row.any()) for row in experts(flow).flatten(0, 1)] == [True] * 16 + [False] * 24
+
+
+# As the releases' configurations and papers say.
+RELEASED = [
+    *((name, "RMSNorm", "eps", 1e-5) for name in ("llama", "mamba2", "smolvlm")),
+    *((name, "RMSNorm", "eps", 1e-6) for name in ("deepseekmoe", "deepseekv2", "qwen3next", "flux")),
+    *((name, "Experts", "whole", False) for name in ("deepseekmoe", "deepseekv2")),
+    ("qwen3next", "Experts", "whole", True),
+    *((name, "Dropout", "p", 0.2) for name in ("inceptionv4", "inceptionresnetv2")),
+]
+
+
+@pytest.mark.parametrize(("name", "kind", "trait", "right"), RELEASED)
+def test_layers_are_as_in_the_release(name: str, kind: str, trait: str, right: float) -> None:
+    tiny = zoo.cell(name)
+    with torch.device("meta"):
+        network = interface.load_functions(tiny["module"]).build(SimpleNamespace(**tiny["shape"]))
+    found = [getattr(one, trait) for one in network.modules() if type(one).__name__ == kind]
+    assert found and set(found) == {right}
+
+
+def test_training_skips_blocks_of_convnext_as_often_as_torchvision_does() -> None:
+    with torch.device("meta"):
+        ours, theirs = convnext.build(SimpleNamespace(**convnext.SHAPE)), convnext_tiny()
+    skipped = [block.drop_path for stage in ours.stages for block in stage.blocks]
+    right = [one.p for one in theirs.modules() if isinstance(one, StochasticDepth)]
+    assert [getattr(one, "drop_prob", 0.0) for one in skipped] == pytest.approx(right) and right[-1] == 0.1
+
+
+def test_the_image_of_smolvlm_is_seen_through_the_tanh_form_of_gelu() -> None:
+    act, values = zoo.network(zoo.cell("smolvlm")).eye.blocks[0].mlp.act, torch.linspace(-3, 3, 50)
+    assert torch.equal(act(values), torch.nn.functional.gelu(values, approximate="tanh"))
+
+
+def test_bert_drops_nothing_between_the_linear_layers_of_a_block() -> None:
+    tiny = zoo.cell("bert")
+    with Log() as log:
+        zoo.network(tiny)(zoo.batch(tiny)[0])
+    dropped = {results[0].shape[-1] for name, _, results in log.rows if "bernoulli" in name}
+    # Of vectors, and of weights of the attention.
+    assert dropped == {tiny["shape"]["hidden"], tiny["shape"]["tokens"]}
+
+
+@pytest.mark.parametrize("name", ["llama", "deepseekv2", "qwen3next", "smolvlm", "flux"])
+def test_autocast_casts_no_cosines_in_each_layer(name: str) -> None:
+    tiny = zoo.cell(name)
+    with torch.autocast("cpu", torch.bfloat16), Log() as log:
+        zoo.network(tiny)(zoo.batch(tiny)[0])
+    width = sum(tiny["shape"].get("axes", [tiny["shape"].get("turned", 0)])) // 2
+    cast = [given[0] for name, given, _ in log.rows if name == "aten::_to_copy"]
+    assert len([one for one in cast if one.dim() == 2 and one.shape[1] == width and one.dtype == torch.float32]) <= 2
+    if name == "flux":
+        # As in the release: activations of the time and the vector, of two streams, of a single block and of the last
+        # layer; and queries and keys, which alone have heads of so many features, turn in fp32.
+        assert [operator for operator, *_ in log.rows].count("aten::silu") == 2 + 2 + 1 + 1
+        given = [given[0] for operator, given, _ in log.rows if operator == "aten::mul"]
+        assert {one.dtype for one in given if one.dim() == 4 and one.shape[-1] == width} == {torch.float32}
+
+
+def test_times_of_flux_lie_about_the_middle() -> None:
+    shape, generator = SimpleNamespace(**zoo.cell("flux")["shape"]), torch.Generator().manual_seed(0)
+    times = torch.stack([flux.sample(shape, generator)[0][1] for _ in range(1000)])
+    # Of the logistic function of a normal variable; even ones would have 0.289.
+    assert abs(times.mean() - 0.5) < 0.03 and abs(times.std() - 0.208) < 0.01
+
+
+def test_noise_of_stable_diffusion_is_that_of_its_release_and_is_taken_away_with_guidance() -> None:
+    # Of the largest and the smallest share of noise, as k-diffusion gives them for this release.
+    most, least = ((1 - left) ** 0.5 / left**0.5 for left in (stablediffusion.LEFT[-1], stablediffusion.LEFT[0]))
+    assert (most, least) == (pytest.approx(14.6146, abs=1e-4), pytest.approx(0.0292, abs=1e-4))
+    image, text = torch.randn(2, 4, 8, 8), torch.ones(2, 3, 5)
+
+    class Knowing(SimpleNamespace):
+        """Knows the noise, but adds 7.5 by an empty text and 6.5 by another, so that guidance of 7.5 adds none."""
+
+        def __call__(self, inputs: tuple[torch.Tensor, ...]) -> torch.Tensor:
+            latents, time, texts = inputs
+            left = torch.tensor(stablediffusion.LEFT)[(1000 * time).round().long()][:, None, None, None]
+            return (latents - left.sqrt() * image.repeat(2, 1, 1, 1)) / (1 - left).sqrt() + 7.5 - texts[:, :1, :1, None]
+
+    made = stablediffusion.infer(Knowing(steps=4), (torch.randn(2, 4, 8, 8), torch.rand(2), text))
+    assert (made - image).abs().max() < 0.2
+
+
+def test_overlaps_of_boxes_are_those_of_torchvision() -> None:
+    corners = torch.rand(2, 50, 2, generator=torch.Generator().manual_seed(0))
+    boxes = torch.cat((corners, corners + 0.1 + corners.flip(1)), dim=-1).requires_grad_()
+    found, right = yolov8.compare(*boxes), 1 - complete_box_iou_loss(*boxes)
+    torch.testing.assert_close(found, right)
+    torch.testing.assert_close(*(torch.autograd.grad(one.sum(), boxes)[0] for one in (found, right)))
+
+
+def test_distances_of_edges_are_means_by_the_layer_that_the_release_has() -> None:
+    network, given = zoo.network(zoo.cell("yolov8", "inference")), torch.full((1, 1, 4, 16), -50.0)
+    given[0, 0, range(4), [0, 3, 9, 15]] = 50
+    found = network.mean(given.permute(0, 3, 2, 1).softmax(1))
+    assert not network.mean.weight.requires_grad and found.flatten().tolist() == pytest.approx([0, 3, 9, 15])
 
 
 def test_adapters_start_without_effect_and_alone_are_trained() -> None:

@@ -19,11 +19,7 @@ from profzoo.tools.time import tables
 from tests import slow
 
 CPU = torch.device("cpu")
-
-
 ROWS, WIDE, BATCH, IDS = 1000, 8, 4, 3
-
-
 HEAD = f"""
 import torch
 from torch import nn
@@ -33,20 +29,14 @@ WORKLOADS = {{"trimmed": {{"train": {{"batch": {BATCH}}}, "inference": {{"batch"
 def sample(shape, generator):
     return torch.randint({ROWS}, ({IDS},), generator=generator), 0
 """
-
-
 SPARSE = f"""
 def build(shape):
     return nn.Sequential(nn.EmbeddingBag({ROWS}, {WIDE}, sparse=True), nn.Linear({WIDE}, 2))
 """
-
-
 SGD = """
 def optimizer(parameters):
     return torch.optim.SGD(parameters, lr=0.1)
 """
-
-
 LAZY = """
 class Network(nn.Module):
     def __init__(self):
@@ -59,8 +49,6 @@ class Network(nn.Module):
 def build(shape):
     return Network()
 """
-
-
 GIVES = """
 class Network(nn.Module):
     def __init__(self):
@@ -74,8 +62,6 @@ class Network(nn.Module):
 def build(shape):
     return Network()
 """
-
-
 QUANTIZED = """
 def build(shape):
     from torch.ao.nn.quantized import dynamic

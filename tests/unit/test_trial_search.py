@@ -13,8 +13,6 @@ from profzoo.experiments.trial_runner import BASE, DecidedSearch, Names, Took
 from profzoo.statistics.speedup import EQUIVALENT, FASTER, SLOWER, UNDECIDED
 
 A, B, C, D = ("a",), ("b",), ("c",), ("d",)
-
-
 NOW_S = 1000.0
 
 
@@ -276,11 +274,7 @@ def test_a_cell_that_fails_at_once_has_no_trials(tmp_path: Path, turns: list) ->
 
 
 A, B, C, D = ("a",), ("b",), ("c",), ("d",)
-
-
 MARGIN = 0.02
-
-
 Speeds = dict[Names, float | None]
 
 

@@ -22,12 +22,13 @@ MIXERS = {
 # mixer: of all layers; every: after how many layers one has attention instead. turned: width of a key that turns with
 # its place, by rates from 1 to 1 / base. tied: scores by the words' embeddings. feed: width within a feed-forward
 # network, 0 for none. experts: of a layer, each of width expert; a token goes to `chosen` ones, and to all `shared`
-# ones; reach: how many times its mean share of tokens an expert takes. dense: first layers without experts. lora: rank
-# of adapters, with which nothing else is trained; 0 for none.
+# ones; whole: whether the weights of those it chose add up to 1; reach: how many times its mean share of tokens an
+# expert takes. dense: first layers without experts. epsilon: of RMS norms. lora: rank of adapters, with which nothing
+# else is trained; 0 for none. Rates are not stretched to long texts, as those of llama and deepseekv2 are.
 OPTIONS: Mapping[str, Any] = {
     "mixer": "attention", "every": 0, "normed": False, "gated": False, "turned": 0, "base": 10_000.0, "tied": False,
-    "feed": 0, "experts": 0, "expert": 0, "chosen": 1, "shared": 0, "shared_gate": False, "reach": 2.0, "dense": 0,
-    "lora": 0, "generated": 1, "chunk": 64,
+    "feed": 0, "experts": 0, "expert": 0, "chosen": 1, "shared": 0, "shared_gate": False, "whole": False,
+    "reach": 2.0, "dense": 0, "epsilon": mixers.EPSILON, "lora": 0, "generated": 1, "chunk": 64,
 }  # fmt: skip
 # What an expert takes at least, so that a few new tokens may all choose the same.
 LEAST = 16
@@ -50,13 +51,13 @@ class Experts(nn.Module):
     """Feed-forward networks of which each token takes a few, weighed by their scores, and some that all take.
 
     Shapes are fixed, and the host waits for nothing: each expert has the same number of rows, in which its tokens come
-    first; what exceeds them passes by. Without a loss that balances them, as DeepSeek-V3 is trained.
+    first; what exceeds them passes by. No loss balances them, as in DeepSeek-V3 and unlike in the other releases.
     """
 
     def __init__(self, shape: SimpleNamespace) -> None:
         """Sizes as OPTIONS says."""
         super().__init__()
-        self.chosen, self.reach = shape.chosen, shape.reach
+        self.chosen, self.reach, self.whole = shape.chosen, shape.reach, shape.whole
         self.route = linear(shape.hidden, shape.experts)
         self.inner = nn.Parameter(0.02 * torch.randn(shape.experts, shape.hidden, 2 * shape.expert))
         self.outer = nn.Parameter(0.02 * torch.randn(shape.experts, shape.expert, shape.hidden))
@@ -67,7 +68,8 @@ class Experts(nn.Module):
         """From (batch, length, hidden) to the same."""
         rows = flow.flatten(0, 1)
         weights, choice = self.route(rows).softmax(-1).topk(self.chosen)
-        weights = weights / weights.sum(-1, keepdim=True)
+        if self.whole:
+            weights = weights / weights.sum(-1, keepdim=True)
         slots, count = self._slots(choice.flatten(), len(rows))
         # One more row than the experts have takes what exceeds them, and is zero afterwards.
         given = rows.new_zeros(len(self.inner) * count + 1, rows.shape[1])
@@ -118,7 +120,7 @@ class Block(nn.Module):
         self.mixer = MIXERS["attention" if attends else shape.mixer](shape)
         routed = shape.experts and layer >= shape.dense
         self.feed = Experts(shape) if routed else FeedForward(shape.hidden, shape.feed) if shape.feed else None
-        self.norms = nn.ModuleList(norm(shape.hidden) for _ in range(2 if self.feed else 1))
+        self.norms = nn.ModuleList(norm(shape.hidden, shape.epsilon) for _ in range(2 if self.feed else 1))
 
     def forward(self, flow: Tensor, places: Places, cache: Cache | None) -> Tensor:
         """What comes out for (batch, length, hidden)."""
@@ -137,7 +139,7 @@ class Decoder(nn.Module):
         self.generated = shape.generated
         self.words = nn.Embedding(shape.vocabulary, shape.hidden)
         self.blocks = nn.ModuleList(Block(shape, layer) for layer in range(shape.layers))
-        self.norm, self.head = norm(shape.hidden), linear(shape.hidden, shape.vocabulary)
+        self.norm, self.head = norm(shape.hidden, shape.epsilon), linear(shape.hidden, shape.vocabulary)
         if shape.tied:
             self.head.weight = self.words.weight
         for module in self.modules():
@@ -159,8 +161,9 @@ class Decoder(nn.Module):
     ) -> Tensor:
         """What comes out of some of the blocks."""
         at = torch.arange(start, start + flow.shape[1], device=flow.device)
-        angles = at[:, None] * self.rates
-        places = Places(at, angles.cos(), angles.sin())
+        angles, kind = at[:, None] * self.rates, mixers.cache_type(flow)
+        # In the type of keys, so that no layer casts them again.
+        places = Places(at, angles.cos().to(kind), angles.sin().to(kind))
         for number, block in enumerate(blocks):
             flow = block(flow, places, caches[number] if caches else None)
         return flow

@@ -1,7 +1,7 @@
-"""Images from noise by flow matching (Lipman et al. 2022, arXiv:2210.02747), in the latent space of an autoencoder.
+"""Images from noise, in the latent space of an autoencoder; that and the network that reads a text are left out.
 
-A network maps ((latents, time, *conditions),) to the direction from the image to the noise. shape: `size` in pixels,
-`channels` of the latents, `steps` of inference.
+A network maps ((latents, time, *conditions),) to the noise, or to the direction to it by flow matching (Lipman et al.
+2022, arXiv:2210.02747). shape: `size` in pixels, `channels` of the latents, `steps` of inference.
 """
 
 from collections.abc import Sequence
@@ -15,28 +15,16 @@ SCALE, CLOCK = 8, 1000
 Inputs = Sequence[Tensor]
 
 
-def draw(
-    shape: SimpleNamespace, generator: torch.Generator, *conditions: Sequence[int]
-) -> tuple[tuple[Tensor, ...], Tensor]:
-    """((latents (channels, size / 8, size / 8) between image and noise, time in [0, 1], conditions), direction)."""
+def draw(shape: SimpleNamespace, generator: torch.Generator, *conditions: Sequence[int]) -> list[Tensor]:
+    """Latents of an image and noise, both (channels, size / 8, size / 8), and conditions."""
     edge = shape.size // SCALE
-    clean, noise = torch.randn(2, shape.channels, edge, edge, generator=generator)
-    time = torch.rand((), generator=generator)
-    told = [torch.randn(*size, generator=generator) for size in conditions]
-    return ((1 - time) * clean + time * noise, time, *told), noise - clean
+    sizes = [(shape.channels, edge, edge)] * 2
+    return [torch.randn(*size, generator=generator) for size in (*sizes, *conditions)]
 
 
 def loss(outputs: Tensor, target: Tensor) -> Tensor:
-    """Mean squared error of the direction."""
+    """Mean squared error of the direction or the noise."""
     return nn.functional.mse_loss(outputs, target)
-
-
-def generate(network: nn.Module, inputs: Inputs, steps: int) -> Tensor:
-    """Follow the direction from the latents, taken as noise, to an image in so many equal steps."""
-    latents, time, *told = inputs
-    for step in range(steps):
-        latents = latents - network((latents, torch.full_like(time, 1 - step / steps), *told)) / steps
-    return latents
 
 
 def waves(time: Tensor, width: int) -> Tensor:

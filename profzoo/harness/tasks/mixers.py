@@ -41,16 +41,16 @@ def linear(inputs: int, outputs: int) -> nn.Linear:
     return nn.Linear(inputs, outputs, bias=False)
 
 
-def norm(width: int) -> nn.RMSNorm:
+def norm(width: int, epsilon: float = EPSILON) -> nn.RMSNorm:
     """An RMS norm (Zhang and Sennrich 2019, arXiv:1910.07467)."""
-    return nn.RMSNorm(width, eps=EPSILON)
+    return nn.RMSNorm(width, eps=epsilon)
 
 
-def cache_type(weight: Tensor) -> torch.dtype:
-    """Type of keys and values: that of autocast, if it is on, else the weights'."""
-    kind = weight.device.type
+def cache_type(given: Tensor) -> torch.dtype:
+    """Type of keys and values: that of autocast, if it is on, else that of the given weight or values."""
+    kind = given.device.type
     casting = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
-    return torch.get_autocast_dtype(kind) if casting else weight.dtype
+    return torch.get_autocast_dtype(kind) if casting else given.dtype
 
 
 def exact(device: str) -> AbstractContextManager[object]:
@@ -303,7 +303,7 @@ class StateSpace(Recurrence):
         super().__init__(shape, shape.targets, self.values + 2 * shape.inner, bias=True)
         self.project = linear(shape.hidden, 2 * self.values + 2 * shape.inner + shape.targets)
         self.skip = nn.Parameter(torch.ones(shape.targets))
-        self.norm, self.merge = norm(self.values), linear(self.values, shape.hidden)
+        self.norm, self.merge = norm(self.values, shape.epsilon), linear(self.values, shape.hidden)
 
     def forward(self, flow: Tensor, places: Places, cache: Cache | None) -> Tensor:
         """What comes out for (batch, length, hidden)."""
