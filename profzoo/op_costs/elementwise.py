@@ -6,6 +6,7 @@ tanh, square root and the error function count as one operation each. Comparing 
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import NamedTuple
@@ -88,9 +89,9 @@ def pointwise_cost(call: Call, operations: int) -> Needed:
     inputs = call.tensors()[: 1 if call.operator in ONE else 3 if call.operator in THREE else 2]
     if not inputs:
         raise UnknownError("no tensor")
-    result = prod(broadcast([shape for shape, _ in inputs]))
-    widest = max(size for _, size in inputs)
-    return Needed(0, operations * result, sum(prod(shape) * size for shape, size in inputs) + result * widest)
+    result = prod(broadcast([shape for shape, _, _ in inputs]))
+    widest = max(size for _, size, _ in inputs)
+    return Needed(0, operations * result, sum(stored * size for _, size, stored in inputs) + result * widest)
 
 
 def same_shape_cost(call: Call, operations: int) -> Needed:
@@ -105,8 +106,8 @@ def reduction_cost(call: Call, operations: int) -> Needed:
 
 
 def copy_cost(call: Call, times: int) -> Needed:
-    """Return the cost of a copy: no operations, `times` the bytes of the inputs."""
-    return Needed(0, 0, times * call.every_bytes())
+    """Return the cost of a copy: no operations; times: 2 if what is read is written elsewhere."""
+    return Needed(0, 0, call.every_bytes() + (times - 1) * replace(call, strides=()).every_bytes())
 
 
 def batch_norm_cost(call: Call) -> Needed:
@@ -263,7 +264,7 @@ def _input_bytes(call: Call, place: int, elements: int | None) -> int:
     kind, shape = call.types[place], call.shapes[place]
     if kind not in ITEM_BYTES:
         return sum(map(prod, shape)) * ITEM_BYTES[INDEX]
-    return (prod(shape) if elements is None else elements) * ITEM_BYTES[kind]
+    return (call.stored(place) if elements is None else elements) * ITEM_BYTES[kind]
 
 
 def _touch_chosen(access: str, choice: str, call: Call) -> Touched:

@@ -1,5 +1,6 @@
 """Costs of layers: products of matrices, attention, convolutions and recurrent layers."""
 
+from dataclasses import replace
 from math import prod
 
 from profzoo.op_costs.elementwise import GELU, NORMALISED
@@ -141,7 +142,8 @@ def _attention(call: Call, places: int) -> Needed:
     if call.names[0].startswith("grad"):
         products = 2 * scores * (3 * query[3] + 2 * value[3])
         # The result, its gradient and the inputs are read; the gradients of the inputs are written.
-        return Needed(products, (SOFTMAX + SOFTMAX_BACKWARD) * scores, 2 * moved + 2 * result)
+        written = replace(call, strides=()).bytes_of(*QKV.split())
+        return Needed(products, (SOFTMAX + SOFTMAX_BACKWARD) * scores, moved + written + 2 * result)
     return Needed(2 * scores * (query[3] + value[3]), SOFTMAX * scores, moved + result)
 
 

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -33,6 +33,22 @@ def find_listed_type(kernel: str) -> str:
     found = IN_KERNEL.search(kernel)
     kind = (found[2] or OF_SIZE.get(int(found[1]), LISTED)) if found else LISTED
     return kind if kind in ITEM_BYTES else LISTED
+
+
+def count_stored(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Return how many elements a tensor stores: one for all along an expanded dimension, whose stride is 0.
+
+    >>> count_stored([2, 8, 5], [5, 0, 1]), count_stored([2, 8, 5], [])
+    (10, 80)
+    """
+    if len(strides) != len(shape):
+        return prod(shape)
+    return prod(size for size, stride in zip(shape, strides, strict=True) if stride)
+
+
+def pair_strides(shapes: Sequence[Any], strides: Sequence[Any]) -> Iterable[tuple[Any, Any]]:
+    """Return shape and strides of each tensor of a list; empty strides where the trace does not tell them."""
+    return zip(shapes, strides if len(strides) == len(shapes) else [[]] * len(shapes), strict=True)
 
 
 class Needed(NamedTuple):
@@ -68,6 +84,7 @@ class Call:
         shapes, types, values: one entry per input, from the fields `Input Dims`, `Input type` and `Concrete Inputs` of
             a torch.profiler trace.
         listed: type of the tensors in lists.
+        strides: of each input, from the field `Input Strides`; empty where the trace does not tell them.
     """
 
     operator: str
@@ -76,6 +93,7 @@ class Call:
     types: Sequence[str]
     values: Sequence[str]
     listed: str = LISTED
+    strides: Sequence[Any] = ()
 
     def shape(self, name: str) -> Shape:
         """Return the shape of a tensor.
@@ -126,21 +144,25 @@ class Call:
         return 0 if index is None else self._size_of(self.types[index])
 
     def bytes_of(self, *names: str) -> int:
-        """Return the bytes of all named inputs that are tensors of this call."""
-        return sum(prod(self.shape(name)) * self.item_bytes(name) for name in names if self.has(name))
+        """Return the stored bytes of all named inputs that are tensors of this call."""
+        places = [place for name in names if (place := self._index(name)) is not None and self._is_tensor(place)]
+        return sum(self.stored(place) * self._size_of(self.types[place]) for place in places)
 
     def every_bytes(self) -> int:
-        """Return the bytes of all tensors among the inputs, including tensors in lists."""
-        total = 0
-        for kind, shape in zip(self.types, self.shapes, strict=False):
-            lists = shape if kind == "TensorList" else [shape]
-            total += sum(prod(one) for one in lists) * self._size_of(kind)
-        return total
+        """Return the stored bytes of all tensors among the inputs, including tensors in lists."""
+        sizes = enumerate(map(self._size_of, self.types[: len(self.shapes)]))
+        return sum(self.stored(place) * size for place, size in sizes)
 
-    def tensors(self) -> list[tuple[Shape, int]]:
-        """Return shape and bytes per element of each tensor among the inputs; tensors in lists are left out."""
-        return [(tuple(shape), ITEM_BYTES[kind]) for kind, shape in zip(self.types, self.shapes, strict=False)
-                if kind in ITEM_BYTES]  # fmt: skip
+    def tensors(self) -> list[tuple[Shape, int, int]]:
+        """Return shape, bytes per element and stored elements of each tensor among the inputs, but not of lists."""
+        return [(tuple(shape), ITEM_BYTES[kind], self.stored(place)) for place, (kind, shape) in
+                enumerate(zip(self.types, self.shapes, strict=False)) if kind in ITEM_BYTES]  # fmt: skip
+
+    def stored(self, place: int) -> int:
+        """Return the elements that an input stores, of a list all together."""
+        shape, steps = self.shapes[place], self.strides[place] if place < len(self.strides) else []
+        pairs = pair_strides(shape, steps) if self.types[place] == "TensorList" else [(shape, steps)]
+        return sum(count_stored(*pair) for pair in pairs)
 
     def widest(self) -> int:
         """Return the most bytes per element of any input tensor; results are taken to have as many."""

@@ -35,14 +35,19 @@ INPUTS = ["operator", "dims", "types", "values"]
 
 
 def operator_cost(
-    operator: str, dims: Sequence[Any], types: Sequence[str], values: Sequence[str], listed: str = LISTED
+    operator: str,
+    dims: Sequence[Any],
+    types: Sequence[str],
+    values: Sequence[str],
+    strides: Sequence[Any] = (),
+    listed: str = LISTED,
 ) -> Needed | None:
     """Return the cost of a call with all nested calls; None without a formula, or if inputs are unknown.
 
     Args:
         operator: name of the operator, such as `aten::mm`.
-        dims, types, values: one entry per input, from the fields `Input Dims`, `Input type` and `Concrete Inputs` of a
-            torch.profiler trace.
+        dims, types, values, strides: one entry per input, from the fields `Input Dims`, `Input type`, `Concrete Inputs`
+            and `Input Strides` of a torch.profiler trace. Without strides, no tensor is taken for an expanded one.
         listed: type of the tensors in lists, which the trace does not tell.
 
     >>> operator_cost("aten::mm", [[4, 5], [5, 6]], ["float", "float"], ["", ""])
@@ -52,7 +57,7 @@ def operator_cost(
     if formula is None:
         return None
     try:
-        return formula(Call(operator, SIGNATURES.get(operator, []), dims, types, values, listed))
+        return formula(Call(operator, SIGNATURES.get(operator, []), dims, types, values, listed, strides))
     except (ValueError, IndexError, TypeError):
         # A trace may have been recorded without shapes, and a formula may not know every kind of input.
         return None

@@ -11,7 +11,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from profzoo.op_costs import elementwise, layers
-from profzoo.op_costs.operator_calls import ITEM_BYTES, LISTED, Call, Shape, UnknownError
+from profzoo.op_costs.operator_calls import ITEM_BYTES, LISTED, Call, Shape, UnknownError, count_stored, pair_strides
 
 ATEN = "aten::"
 POINTWISE, REDUCTION, SOFTMAX, NORM, COPY, FILL, GATHER = (
@@ -170,8 +170,7 @@ def _tensors(dims: Sequence[Any], types: Sequence[str], strides: Sequence[Any], 
     for place, (shape, kind) in enumerate(zip(dims, types, strict=False)):
         steps = strides[place] if place < len(strides) else []
         if kind == "TensorList":
-            each = steps if len(steps) == len(shape) else [[]] * len(shape)
-            pairs = zip(shape, each, strict=True)
+            pairs = pair_strides(shape, steps)
             found += [_tensor(one, listed, own) for one, own in pairs if isinstance(one, list)]
         elif kind in ITEM_BYTES and isinstance(shape, list):
             found.append(_tensor(shape, kind, steps))
@@ -180,8 +179,7 @@ def _tensors(dims: Sequence[Any], types: Sequence[str], strides: Sequence[Any], 
 
 def _tensor(shape: Sequence[int], kind: str, steps: Sequence[int]) -> Tensor:
     known = [(step, size) for step, size in zip(steps, shape, strict=False) if size != 1 and step]
-    stored = prod(size for _, size in known) if len(steps) == len(shape) else prod(shape)
-    return Tensor(tuple(shape), ITEM_BYTES[kind], kind, stored, not _is_dense(known))
+    return Tensor(tuple(shape), ITEM_BYTES[kind], kind, count_stored(shape, steps), not _is_dense(known))
 
 
 def _is_dense(known: Sequence[tuple[int, int]]) -> bool:

@@ -356,11 +356,39 @@ def test_bytes_of_what_a_call_was_given() -> None:
     assert [one.item_bytes(name) for name in [*one.names, "z"]] == [2, 4, 0, 0, 0, 0, 0]
     assert one.bytes_of("a") == 12 and one.bytes_of("a", "a") == 24
     assert one.bytes_of("b", "c", "e", "z") == 0 == one.bytes_of()
-    assert one.every_bytes() == 12 + 36 and one.tensors() == [((2, 3), 2)] and one.widest() == 2
+    assert one.every_bytes() == 12 + 36 and one.tensors() == [((2, 3), 2, 6)] and one.widest() == 2
     more = call(types=["c10::Half", "TensorList", "float", "bool", "double"], shapes=[[2, 3], [], [], [5], [7]])
     assert more.every_bytes() == 12 + 0 + 4 + 5 + 56 and more.widest() == 8
-    assert more.tensors() == [((2, 3), 2), ((), 4), ((5,), 1), ((7,), 8)]
+    assert more.tensors() == [((2, 3), 2, 6), ((), 4, 1), ((5,), 1, 5), ((7,), 8, 7)]
     assert call(types=[], shapes=[]).widest() == 0 == call(types=[], shapes=[]).every_bytes()
+
+
+QUERY, KEYS, SHARED = [1, 8, 2, 4], [1, 8, 9, 4], [36, 0, 4, 1]
+
+
+@pytest.mark.parametrize(
+    ("operator", "dims", "strides", "less"),
+    [
+        # Each head's keys and values are the same 36 numbers, of which 7 x 36 are stored nowhere.
+        ("_scaled_dot_product_efficient_attention", [QUERY, KEYS, KEYS], [[], SHARED, SHARED], 2 * 7 * 36),
+        # Gradients of all heads are written.
+        ("_scaled_dot_product_efficient_attention_backward", [QUERY, QUERY, KEYS, KEYS], [[], [], SHARED, SHARED],
+         2 * 7 * 36),
+        ("bmm", [[8, 2, 4], [8, 4, 9]], [[8, 4, 1], [0, 9, 1]], 7 * 36),
+        ("mul", [KEYS, KEYS], [[], SHARED], 7 * 36),
+        ("clone", [KEYS], [SHARED], 7 * 36),
+        ("cat", [[KEYS, KEYS]], [[SHARED, [288, 36, 4, 1]]], 7 * 36),
+        ("sum", [KEYS], [SHARED], 7 * 36),
+        ("index_select", [[5, 4], [], [9]], [[4, 1], [], [0]], 2 * 8),
+    ],
+)  # fmt: skip
+def test_an_expanded_input_is_read_once(operator: str, dims: list[Any], strides: list[Any], less: int) -> None:
+    types = ["TensorList" if one and isinstance(one[0], list) else "float" if one else "Scalar" for one in dims]
+    if operator == "index_select":
+        types[2] = "long int"
+    given = f"aten::{operator}", dims, types, ["0" if kind == "Scalar" else "" for kind in types]
+    whole, found = operator_cost(*given), operator_cost(*given, strides)
+    assert whole and found and whole[:2] == found[:2] and whole.bytes - found.bytes == 4 * less
 
 
 def test_what_is_not_told_is_unknown() -> None:

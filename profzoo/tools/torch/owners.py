@@ -192,8 +192,8 @@ def known_operator_costs(
     kinds, places = np.unique(rows, axis=0, return_inverse=True)
     found = np.full((len(kinds), len(OPERATORS_COLUMNS)), np.nan)
     for place, (name, inputs, kind) in enumerate(kinds.tolist()):
-        dims, types, values, _ = trace.inputs[inputs]
-        need = operator_cost(trace.texts[name], dims, types, values, TYPES[kind])
+        dims, types, values, strides = trace.inputs[inputs]
+        need = operator_cost(trace.texts[name], dims, types, values, strides, TYPES[kind])
         if need is not None:
             found[place] = need
     sure = ~np.isnan(found[:, 0])[places]
