@@ -33,7 +33,7 @@ def batch_count(cell: "CellSettings") -> int:
 def count_samples(facts: Mapping[str, Any]) -> int:
     """Return the samples of a step of all processes, by the facts of one of them; 1 if unknown.
 
-    >>> count_samples({"batch": 8, "ran_with": {"gpus": 2, "nodes": 1, "accumulate": 4}}), count_samples({"batch": None})
+    >>> count_samples({"batch": 8, "ran_with": {"gpus": 2, "accumulate": 4}}), count_samples({"batch": None})
     (64, 1)
     """
     ran_with: Any = {"gpus": 1, "nodes": 1, **facts.get("ran_with", {})}

@@ -1,5 +1,6 @@
 """Images as tensors, random ones and those on disk, in the ranges that networks take them in, and initial weights."""
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -89,6 +90,16 @@ def he(network: nn.Module) -> None:
 
 
 # Samples on disk: the parts for training and test, and folders of images.
+
+
+def find_files(folder: Path) -> list[Path]:
+    """Files below a folder, or below what it links to, in the order of their names; none that is or lies hidden."""
+    found = []
+    for place, folders, files in os.walk(folder, followlinks=True):
+        folders[:] = [one for one in folders if not one.startswith(".")]
+        found += [Path(place, one) for one in files if not one.startswith(".")]
+    return sorted(found)
+
 
 # Samples that stay together as a test part is taken from between them, at most.
 NEIGHBOURS = 64
