@@ -505,7 +505,7 @@ def _dataset(cell: "CellSettings", model: ModelFunctions) -> Dataset[Sample]:
             raise ConfigError(f"data.root = {root!r} is not a folder: name the one that holds your images")
         if parts := images.find_parts(root):
             root, share = str(parts[cell["phase"] != "train"]), 0
-        raw: Any = images.open_folder(root)
+        raw: Any = images.open_folder(root, parts or ())
     else:
         known = [key for key in datasets.__all__ if isinstance(getattr(datasets, key), type)]
         if name not in known:
