@@ -371,6 +371,16 @@ def test_a_data_set_comes_again_shuffled_by_its_epoch() -> None:
         next(batches.repeat_batches([], None, cell()))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("own", [False, True])
+def test_processes_see_their_samples_in_another_order_in_each_epoch(monkeypatch: pytest.MonkeyPatch, own: bool) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    one = cell(gpus=2, batch=2, samples=40, epochs=2)
+    given = {"dataset": lambda shape: range(40)} if own else {"sample": drawn}
+    coming = iterate_batches(one, functions(**given))
+    first, second = ([str(next(coming)) for _ in range(10)] for _ in range(2))
+    assert first != second
+
+
 def test_a_batch_is_a_pair_or_a_mapping() -> None:
     one, model, named = cell(), functions(sample=drawn), {"x": 1}
     assert batches.split_batch((1, 2), one, model) == batches.split_batch([1, 2], one, model) == (1, 2)

@@ -316,14 +316,16 @@ def make_dataset(cell: "CellSettings", model: ModelFunctions) -> Any:
 
 
 def repeat_batches(
-    loader: DataLoader[Any], share: DistributedSampler[Any] | None, cell: "CellSettings"
+    loader: DataLoader[Any], share: DistributedSampler[Any] | None, cell: "CellSettings", epochs: int | None = None
 ) -> Iterator[Any]:
     """Yield batches and start over at the data set's end; share: sampler of this process among several.
+
+    epochs: how many there are; without end if None.
 
     Raises:
         ConfigError: the data set ends before its first batch.
     """
-    for epoch in itertools.count():
+    for epoch in itertools.count() if epochs is None else range(epochs):
         if share is not None:
             share.set_epoch(epoch)
         batch = None
@@ -416,8 +418,8 @@ def iterate_batches(cell: "CellSettings", model: ModelFunctions) -> Iterator[Any
         collate_fn=model.collate,
         generator=torch.Generator().manual_seed(cell["seed"]),
     )
-    epochs = itertools.chain.from_iterable(itertools.repeat(loader, cell["epochs"]))
-    found = _explain_collating(epochs if own is None else repeat_batches(loader, share, cell), cell, model)
+    coming = repeat_batches(loader, share, cell, cell["epochs"] if own is None else None)
+    found = _explain_collating(coming, cell, model)
     several = cell.get("accumulate", 1)
     return found if several == 1 else map(list, zip(*[found] * several, strict=False))
 
