@@ -206,7 +206,7 @@ def read_samples(
     lines, *tests = (read_lines(str(part), data["name"]) for part in parts or [data["root"]])
     own = [*lines, *(tests[0] if tests else ())]
     if form.kind == "classified":
-        own = _label(own, shape.classes)
+        own = _label(own, getattr(shape, "classes", None))
     if tests:
         trained, tested = own[: len(lines)], own[len(lines) :]
     else:
@@ -222,17 +222,18 @@ def read_samples(
     return samples.take([line for at in order for line in chosen[at * block : (at + 1) * block]], count)
 
 
-def _label(lines: Sequence[Line], classes: int) -> list[Line]:
+def _label(lines: Sequence[Line], classes: int | None) -> list[Line]:
     """Lines of one field with the number of their class, which is the first of two fields, or else a file or folder."""
     if all(len(line.fields) == 2 for line in lines):
         lines = [Line(line.fields[1:], line.fields[0]) for line in lines]
     names = {name: number for number, name in enumerate(sorted({line.place for line in lines}))}
     found = len(names)
-    if not 1 < found <= classes:
-        what = (
-            f"set classes to {found}" if found > 1 else "name a folder with a file or folder for each class, or a .tsv"
+    if found == 1:
+        raise ConfigError("the texts are of one class: name a folder with a file or folder for each class, or a .tsv")
+    if classes and found > classes:
+        raise ConfigError(
+            f"the texts are of {found} classes, and the model tells {classes} apart: set classes to {found}"
         )
-        raise ConfigError(f"the texts are of {found} classes, and the model tells {classes} apart: {what}")
     return [Line((" ".join(line.fields),), line.place, names[line.place]) for line in lines]
 
 
