@@ -1,6 +1,7 @@
 """Counts the processes that share a cell's training, and the batches of a step."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from profzoo.cell.cell_types import CellSettings
@@ -27,3 +28,13 @@ def batch_count(cell: "CellSettings") -> int:
     12
     """
     return share_count(cell) * cell.get("accumulate", 1)
+
+
+def count_samples(facts: Mapping[str, Any]) -> int:
+    """Return the samples of a step of all processes, by the facts of one of them; 1 if unknown.
+
+    >>> count_samples({"batch": 8, "ran_with": {"gpus": 2, "accumulate": 4}}), count_samples({"batch": None})
+    (64, 1)
+    """
+    ran_with: Any = {"gpus": 1, "nodes": 1, **facts.get("ran_with", {})}
+    return int((facts.get("batch") or 1) * batch_count(ran_with))

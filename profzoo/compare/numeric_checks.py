@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from profzoo.cell.process_count import count_samples
 from profzoo.statistics import rounding_errors
 from profzoo.statistics.rounding_errors import FALSE_ALARMS, LOOSE, ROUNDED
 
@@ -27,7 +28,7 @@ class NumericSide:
     """What one side computed.
 
     own: the first process's first steps; None where nothing was recorded. double: the same in double precision, with
-    `why` where it is missing. precision: format of its products. batch, parameters: as in the sidecar. first_losses:
+    `why` where it is missing. precision: format of its products. batch: samples of a step. first_losses:
     loss of step 0 of each process.
     """
 
@@ -61,7 +62,7 @@ def read_side(facts: "Sidecar", cell: "CellSettings", processes: "Sequence[Proce
         own=each[0]["first_steps"] if each else None,
         double=repeated[0] if repeated else nothing,
         precision=str(observed or cell.get("precision", "fp32")),
-        batch=int(facts.get("batch") or 0),
+        batch=count_samples({"ran_with": cell, **facts}) if facts.get("batch") else 0,
         parameters=int(facts.get("parameters", 0)),
         steps=int(each[0].get("steps", 0)) if each else 0,
         first_losses=[one[0] for one in losses if one and one[0] is not None],

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypedDict
 
 import numpy as np
 
+from profzoo.cell.process_count import count_samples
 from profzoo.experiments import forked_runs
 from profzoo.experiments.forked_runs import ProcessStarter
 from profzoo.machine import gpu_slots, gpus, job_child, time_slicing
@@ -118,15 +119,6 @@ class Rounds:
         between = [np.subtract(logs[side], logs[self.reference]).tolist() for side in others]
         found = [sequential.decide(one, margin, comparisons=self.rule["comparisons"]) for one in between]
         return [one for one in found if one.missing != 0 or one.rounds < 2] or None
-
-
-def count_samples(facts: Mapping[str, Any]) -> int:
-    """Return the samples of a process's step: those of its batch, times the batches of an update; 1 if unknown.
-
-    >>> count_samples({"batch": 8, "ran_with": {"accumulate": 4}}), count_samples({"batch": None})
-    (32, 1)
-    """
-    return int((facts.get("batch") or 1) * facts.get("ran_with", {}).get("accumulate", 1))
 
 
 def read_round(sides: Sequence[str], steps: Sequence[Path], batches: Sequence[int | None]) -> dict[str, float]:

@@ -19,6 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
+from profzoo.cell.process_count import count_samples
 from profzoo.experiments import interleaved_runs
 from profzoo.experiments.forked_runs import ProcessStarter
 from profzoo.experiments.trial_search import (
@@ -273,7 +274,7 @@ class TrialRunner:
         self.steps.append((side, path))
         self.facts.append(facts | how | ({"forked": True} if self._forked else {}))
         # The median, by which tables compare processes too.
-        return interleaved_runs.median_step(path) / interleaved_runs.count_samples(facts)
+        return interleaved_runs.median_step(path) / count_samples(facts)
 
     def expected_s(self, names: Names) -> float:
         """Expected seconds of a process: its own last time, otherwise the longest time so far."""

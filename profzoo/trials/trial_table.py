@@ -10,10 +10,11 @@ import pandas as pd
 from profzoo import tools
 from profzoo.cell import schema, settings
 from profzoo.cell.cell_types import CellSettings
+from profzoo.cell.process_count import count_samples
 from profzoo.cell.sidecar_files import read_facts
 from profzoo.compare import numeric_checks, numerics
 from profzoo.errors import ConfigError, DataError, suggest_nearest
-from profzoo.experiments import interleaved_runs, trial_runner, trial_search
+from profzoo.experiments import trial_runner, trial_search
 from profzoo.experiments.trial_runner import change_words
 from profzoo.io import csv_tables as reading
 from profzoo.io import sidecars as fact
@@ -378,7 +379,7 @@ def _check_settings(file: str, facts: "Sidecar") -> None:
 def _measured_rows(steps: pd.DataFrame, facts: "Sidecar", margin: float) -> list[_Trial]:
     processes = facts["processes"]
     medians = [float(np.median(times)) for times in process_repeats.processes(steps)]
-    batches = [interleaved_runs.count_samples(own) for own in processes]
+    batches = [count_samples(own) for own in processes]
     base = {own["round"]: place
             for place, (own, _) in enumerate(zip(processes, medians, strict=True)) if not own["side"]}  # fmt: skip
     base_side = _numeric_side(processes, "", facts)

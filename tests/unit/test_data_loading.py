@@ -1,6 +1,7 @@
 """harness/batches and tasks: the same samples for the same seed, adapters of image data sets, one line for what does not fit."""
 
 import math
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -118,12 +119,27 @@ def test_pairs_of_a_worse_and_a_better_image_are_what_is_learnt(tmp_path: Path, 
     assert worse.mean((1, 2, 3)) * 2 == pytest.approx(better.mean((1, 2, 3)), rel=0.1)
 
 
+@pytest.mark.parametrize("kind", ["flat", "pairs", "classes"])
+def test_what_is_hidden_is_no_image(tmp_path: Path, kind: str) -> None:
+    folder = Path(image_folder(tmp_path, a=1, b=2) if kind == "classes" else shipped_images(tmp_path, kind == "pairs"))
+    (folder / ".thumbnails").mkdir()
+    for place in (folder, *folder.iterdir()):
+        if place.is_dir():
+            (place / "._a.png").write_bytes(b"none")
+    known = ["a", "b", "b"] if kind == "classes" else [None] * 3
+    found = [one[1] for one in map(images.open_folder(str(folder)).__getitem__, range(3))]
+    assert kind == "pairs" or found == [("a", "b").index(one) if one else None for one in known]
+
+
 def test_pairs_may_be_an_image_and_its_mask(tmp_path: Path) -> None:
     source = {"source": "folder", "root": shipped_images(tmp_path / "a", True)}
     for path in (tmp_path / "a" / "target").iterdir():
         Image.new("L", (32, 32), 1).save(path)
     _, mask = zoo.batch(zoo.cell("unet", data=source))
     assert mask.eq(1).all()
+    Image.new("RGB", (32, 32)).save(path)
+    with pytest.raises(ConfigError, match="a mask has 3 channels: give masks of one"):
+        zoo.batch(zoo.cell("unet", batch=3, data=source))
 
 
 def test_training_reads_train_and_inference_test_or_a_share(tmp_path: Path) -> None:
@@ -132,6 +148,10 @@ def test_training_reads_train_and_inference_test_or_a_share(tmp_path: Path) -> N
     source = {"source": "folder", "root": str(tmp_path / "a")}
     assert len(labels_of("train", window=6, data=source)) == 12
     assert sorted(labels_of("inference", window=4, data=source)) == [0] * 4 + [1] * 4
+    # A class has one number in both.
+    shutil.rmtree(tmp_path / "a" / "test" / "x")
+    (tmp_path / "a" / "test").rename(tmp_path / "a" / "val")
+    assert labels_of("inference", window=2, data=source) == [1] * 4
     shared = {"source": "folder", "root": str(tmp_path / "a" / "train"), "test": 0.34}
     assert sorted(labels_of("inference", window=2, data=shared)) == [0, 0, 1, 1]
     with pytest.raises(ConfigError, match="has 8 samples, 10 are needed"):
@@ -349,6 +369,13 @@ def test_a_data_set_comes_again_shuffled_by_its_epoch() -> None:
     assert [next(coming) for _ in range(7)] == [0, None, 2, 0, None, 2, 0] and epochs == [0, 1, 2]
     with pytest.raises(ConfigError, match="ended before one batch of 3"):
         next(batches.repeat_batches([], None, cell()))  # type: ignore[arg-type]
+
+
+def test_processes_see_their_samples_in_another_order_in_each_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    coming = iterate_batches(cell(gpus=2, batch=2, samples=40), functions(sample=drawn))
+    first, second = ([str(next(coming)) for _ in range(10)] for _ in range(2))
+    assert first != second
 
 
 def test_a_batch_is_a_pair_or_a_mapping() -> None:

@@ -251,6 +251,12 @@ def test_work_by_its_counts(one: dict[str, int], other: dict[str, int], work: st
     assert numerics.describe_work(*sides) == work
 
 
+def test_a_step_has_the_samples_of_all_batches_that_it_accumulates() -> None:
+    ran: Any = [{"batch": 32}, {"batch": 8, "ran_with": {"accumulate": 4}}]
+    sides = [numeric_checks.read_side(one, {}, [{"first_steps": steps_of([1.0]), **one}]) for one in ran]
+    assert not numerics.find_obstacle(*sides) and [one.batch for one in sides] == [32, 32]
+
+
 @pytest.mark.parametrize(
     ("one", "other", "why"),
     [

@@ -39,6 +39,11 @@ def train(name: str, **more: Any) -> dict[str, Any]:
     own: Any = cell(**{**sizes, **plain, "clip": 0.3, "ema": 0.9, **more})
     model, ended = interface.load_functions(f"models.{name}"), list[str]()
     network, ranges = step_loop.build_network(own, model, None).double(), Ranges()
+    if own.get("frozen"):
+        # The first stage then has nothing to learn.
+        cut = model.stages(network)
+        for part in (*cut.before, *list(cut.blocks)[:-1]):
+            part.requires_grad_(False)
     first = FirstSteps(own, network)
     repeated = step_loop.make_step(own, model, network, CPU, ranges)
     assert repeated.trainer
@@ -88,7 +93,8 @@ def train_together(folder: Path, processes: int, name: str, **more: Any) -> list
 
 
 @pytest.mark.parametrize(
-    ("name", "processes", "more"), [("gpt", 2, {}), ("bert", 2, {"checkpoint": True}), ("llama", 3, {}), ("vit", 2, {})]
+    ("name", "processes", "more"),
+    [("gpt", 2, {}), ("bert", 2, {"checkpoint": True}), ("llama", 3, {}), ("vit", 2, {"frozen": True})],
 )
 def test_stages_compute_what_one_process_computes(
     name: str, processes: int, more: dict[str, Any], tmp_path: Path

@@ -157,6 +157,23 @@ def test_training_reads_train_and_inference_test(tmp_path: Path) -> None:
 
 
 @needs_library
+def test_a_class_has_one_number_in_train_and_test(tmp_path: Path) -> None:
+    folder = write(tmp_path / "a", train__a_txt="one two", train__b_txt="four six", test__b_txt="ten six\nsix ten")
+    ((_, labels),) = loaded(cell(folder, "lstm", "inference", batch=2))
+    assert labels.tolist() == [1, 1]
+    # A model of one's own may not say how many there are.
+    data, form = cell(folder, "lstm")["data"], tokens.TextForm("classified", 4, 2)
+    assert len(tokens.read_samples(data, "train", form, SimpleNamespace(), 2, 0)) == 2
+
+
+@needs_library
+def test_a_text_may_be_one_long_line(tmp_path: Path) -> None:
+    words = " ".join(f"{number:06d}" for number in range(200_000))
+    ((inputs, _),) = loaded(cell(write(tmp_path / "a", a_txt=words), "gpt", tokens=9))
+    assert texts_of(tmp_path / "kept", inputs[:1])[0] in words
+
+
+@needs_library
 def test_a_share_is_kept_for_inference(tmp_path: Path) -> None:
     lines = [f"{number:03d}" for number in range(100)]
     folder = write(tmp_path / "a", a_tsv="\n".join(f"{at % 2}\t{line}" for at, line in enumerate(lines)))
@@ -191,9 +208,10 @@ FAULTS: dict[str, tuple[str, dict[str, str], dict[str, Any], str]] = {
     "empty": ("gpt", {"a_txt": "\n\n"}, {}, "holds no line of text"),
     "too few": ("gpt", {"a_txt": "one two three"}, {"vocabulary": 40},
                 r"gpt: data\.root = '.*' has 0 samples, 2 are needed: add more, or lower samples, "),
+    "signs": ("gpt", {"a_txt": "\u200b"}, {}, "sentencepiece learns no vocabulary from the texts .*: name others in data.root"),
     "small": ("gpt", {"a_txt": "\n".join(ZEN)}, {"vocabulary": 9},
               r"vocabulary = 9 has no room for the texts' characters: set vocabulary to \d\d or more"),
-    "one class": ("lstm", {"a_txt": "one"}, {}, "the texts are of 1 classes, and the model tells 2 apart: name a folder"),
+    "one class": ("lstm", {"a_txt": "one"}, {}, "the texts are of one class: name a folder"),
     "classes": ("lstm", {"a_txt": "one", "b_txt": "two", "c_txt": "six"}, {}, "set classes to 3"),
     "no pairs": ("gnmt", {"a_txt": "one\ntwo"}, {}, "'one' has 0 translations: give source and translation"),
     "one file": ("gnmt", {"a_en": "one"}, {"name": "en-de"}, r"a\.en has no a\.de beside it"),
@@ -228,6 +246,16 @@ def test_texts_that_do_not_fit_are_named(tmp_path: Path, fault: str) -> None:
 def test_texts_that_are_not_there_are_named(root: str | None) -> None:
     with pytest.raises(ConfigError, match=f"gpt: data.root = {root!r} does not exist: name a text file or a folder"):
         loaded(zoo.cell("gpt", data={"source": "text", "root": root}))
+
+
+def test_files_are_read_without_what_their_editors_leave(tmp_path: Path) -> None:
+    """A mark of the byte order, ends of lines, and hidden files and folders; a line without its text is none."""
+    (write(tmp_path, d__a_tsv="", _git__b="", d___c="") / "d" / "a.tsv").write_bytes(
+        b"\xef\xbb\xbfx\tone\r\ny\t\r\nx\ttwo"
+    )
+    for hidden in (tmp_path / ".git" / "b", tmp_path / "d" / ".c"):
+        hidden.write_bytes(b"\xff")
+    assert [line.fields for line in tokens.read_lines(str(tmp_path), None)] == [("x", "one"), ("x", "two")]
 
 
 def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:

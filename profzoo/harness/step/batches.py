@@ -6,7 +6,6 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, Subset
 
-from profzoo.cell import secret_values
+from profzoo.cell import data_files, secret_values
 from profzoo.cell.process_count import share_count
 from profzoo.errors import ConfigError, suggest_nearest
 from profzoo.harness import distributed, inspection
@@ -316,14 +315,16 @@ def make_dataset(cell: "CellSettings", model: ModelFunctions) -> Any:
 
 
 def repeat_batches(
-    loader: DataLoader[Any], share: DistributedSampler[Any] | None, cell: "CellSettings"
+    loader: DataLoader[Any], share: DistributedSampler[Any] | None, cell: "CellSettings", epochs: int | None = None
 ) -> Iterator[Any]:
     """Yield batches and start over at the data set's end; share: sampler of this process among several.
+
+    epochs: how many there are; without end if None.
 
     Raises:
         ConfigError: the data set ends before its first batch.
     """
-    for epoch in itertools.count():
+    for epoch in itertools.count() if epochs is None else range(epochs):
         if share is not None:
             share.set_epoch(epoch)
         batch = None
@@ -416,8 +417,8 @@ def iterate_batches(cell: "CellSettings", model: ModelFunctions) -> Iterator[Any
         collate_fn=model.collate,
         generator=torch.Generator().manual_seed(cell["seed"]),
     )
-    epochs = itertools.chain.from_iterable(itertools.repeat(loader, cell["epochs"]))
-    found = _explain_collating(epochs if own is None else repeat_batches(loader, share, cell), cell, model)
+    coming = repeat_batches(loader, share, cell, cell["epochs"] if own is None else None)
+    found = _explain_collating(coming, cell, model)
     several = cell.get("accumulate", 1)
     return found if several == 1 else map(list, zip(*[found] * several, strict=False))
 
@@ -488,7 +489,7 @@ def _without_waiting(to: Callable[..., Any]) -> dict[str, bool]:
 
 def _dataset(cell: "CellSettings", model: ModelFunctions) -> Dataset[Sample]:
     data: Mapping[str, Any] = cell["data"]
-    source, name, root, arguments = (data[key] for key in ("source", "name", "root", "arguments"))
+    source, name, arguments = (data[key] for key in ("source", "name", "arguments"))
     shape = SimpleNamespace(**cell["shape"])
     if source == "synthetic":
         return SyntheticDataset(model.sample, shape, cell["samples"], DISTINCT_BATCHES * cell["batch"], cell["seed"])
@@ -501,12 +502,12 @@ def _dataset(cell: "CellSettings", model: ModelFunctions) -> Dataset[Sample]:
 
     share = data.get("test", 0)
     if source == "folder":
-        if not root or not Path(root).is_dir():
-            raise ConfigError(f"data.root = {root!r} is not a folder: name the one that holds your images")
+        root: Any = data_files.data_set_folder(cell)
         if parts := images.find_parts(root):
             root, share = str(parts[cell["phase"] != "train"]), 0
-        raw: Any = images.open_folder(root)
+        raw: Any = images.open_folder(root, parts or ())
     else:
+        root = data["root"]
         known = [key for key in datasets.__all__ if isinstance(getattr(datasets, key), type)]
         if name not in known:
             raise ConfigError(f"data.name = {name!r} is not a dataset of torchvision: {suggest_nearest(name, known)}")
@@ -542,10 +543,7 @@ def _read_texts(cell: "CellSettings", model: ModelFunctions, shape: SimpleNamesp
         raise ConfigError(
             f"{cell['model']} takes no texts: set data.source to {'folder' if model.adapt else 'synthetic'}"
         )
-    root = cell["data"]["root"]
-    if not root or not Path(root).exists():
-        told = root and secret_values.mask_secrets(root)
-        raise ConfigError(f"{cell['model']}: data.root = {told!r} does not exist: name a text file or a folder")
+    data_files.data_set_folder(cell)
     found = tokens.read_samples(cell["data"], cell["phase"], form, shape, cell["samples"], cell["seed"])
     _check_count(len(found), cell)
     return found

@@ -159,6 +159,7 @@ class Pipeline:
         """Euclidean norm of the gradients in all stages together, those of shared weights once."""
         repeated = set() if self._is_first else set(self._shared)
         norms = [one.grad.norm() for one in weights if one.grad is not None and one not in repeated]
-        squares = torch.stack(norms).square().sum()
+        # Of one type in all stages, also in one whose weights are frozen.
+        squares = torch.stack(norms or [self._no_loss]).square().sum(dtype=torch.float64)
         dist.all_reduce(squares)
-        return squares.sqrt()
+        return squares.sqrt().to(norms[0].dtype) if norms else squares.sqrt()

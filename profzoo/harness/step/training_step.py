@@ -77,8 +77,8 @@ def clip_gradients(weights: Sequence[torch.Tensor], largest: float, pipeline: Pi
     """
     made = [one for one in weights if one.grad is not None]
     kinds = [[one for one in made if distributed.is_split(one) == split] for split in (False, True)]
-    # One kernel cannot take both kinds.
-    kinds = [kind for kind in kinds if kind]
+    # One kernel cannot take both kinds. A stage without gradients waits for the norm all the same, as all stages do.
+    kinds = [kind for kind in kinds if kind] or [made]
     measure = pipeline.measure_norm if pipeline else measure_norm
     norms: list[Any] = [measure(kind) for kind in kinds]
     norms = [one.full_tensor() if distributed.is_split(one) else one for one in norms]

@@ -1,5 +1,7 @@
 """Images as tensors, random ones and those on disk, in the ranges that networks take them in, and initial weights."""
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -90,14 +92,25 @@ def he(network: nn.Module) -> None:
 
 # Samples on disk: the parts for training and test, and folders of images.
 
+
+def find_files(folder: Path) -> list[Path]:
+    """Files below a folder, or below what it links to, in the order of their names; none that is or lies hidden."""
+    found = []
+    for place, folders, files in os.walk(folder, followlinks=True):
+        folders[:] = [one for one in folders if not one.startswith(".")]
+        found += [Path(place, one) for one in files if not one.startswith(".")]
+    return sorted(found)
+
+
 # Samples that stay together as a test part is taken from between them, at most.
 NEIGHBOURS = 64
 
 
 def find_parts(root: str) -> tuple[Path, Path] | None:
-    """Folders `train` and `test` within a folder; None if it does not have both."""
-    parts = Path(root) / "train", Path(root) / "test"
-    return parts if all(part.is_dir() for part in parts) else None
+    """Folders `train` and `test`, or else `val`, within a folder; None if it does not have both."""
+    train, *others = (Path(root) / name for name in ("train", "test", "val"))
+    test = next((part for part in others if part.is_dir()), None)
+    return (train, test) if test and train.is_dir() else None
 
 
 def of_phase(count: int, share: float, phase: str) -> list[int]:
@@ -121,29 +134,31 @@ class Pair(NamedTuple):
 
 
 class ImageFiles:
-    """Images that are read when needed: pairs, or images without a label."""
+    """Images that are read when needed: pairs, or images and the numbers of their classes."""
 
-    def __init__(self, paths: list[tuple[Path, ...]]) -> None:
-        """One path, or those of a pair, for each sample."""
-        self._paths = paths
+    def __init__(self, paths: list[tuple[Path, ...]], labels: list[int] | None = None) -> None:
+        """paths: one, or those of a pair, for each sample. labels: None if there are no classes."""
+        self._paths, self._labels = paths, labels
 
     def __len__(self) -> int:
         """Number of samples."""
         return len(self._paths)
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
-        """(PIL image, None), or a Pair of two."""
+        """(PIL image, its class or None), or a Pair of two."""
         from PIL import Image
 
         read = []
         for path in self._paths[index]:
             with Image.open(path) as image:
                 read.append(image.copy())
-        return Pair(*read) if len(read) > 1 else (read[0], None)
+        return Pair(*read) if len(read) > 1 else (read[0], self._labels[index] if self._labels else None)
 
 
-def open_folder(root: str) -> Any:
+def open_folder(root: str, parts: Sequence[Path] = ()) -> ImageFiles:
     """Data set of a folder: pairs below `input` and `target`, else a folder for each class, else images without one.
+
+    parts: folders whose classes are numbered together, in the order of their names; if there are none, the root.
 
     Raises:
         ConfigError: there are no images, or an image has no target of its name.
@@ -154,8 +169,11 @@ def open_folder(root: str) -> Any:
     endings = datasets.folder.IMG_EXTENSIONS
 
     def images_below(folder: Path) -> list[Path]:
-        return [one for one in sorted(folder.rglob("*")) if one.suffix.lower() in endings]
+        return [one for one in find_files(folder) if one.suffix.lower() in endings]
 
+    labels: list[int] | None = None
+    folders = {one.name for part in parts or [place] for one in part.iterdir() if one.is_dir()}
+    classes = {one: number for number, one in enumerate(sorted(one for one in folders if not one.startswith(".")))}
     if (place / "input").is_dir() and (place / "target").is_dir():
         targets = {one.relative_to(place / "target").with_suffix(""): one for one in images_below(place / "target")}
         inputs = {one.relative_to(place / "input").with_suffix(""): one for one in images_below(place / "input")}
@@ -164,13 +182,11 @@ def open_folder(root: str) -> Any:
                 f"data.root = {root!r}: {missing[0]} is not in both of input and target: add it, or remove the other"
             )
         paths: list[tuple[Path, ...]] = [(one, targets[name]) for name, one in inputs.items()]
-    elif any(one.is_dir() for one in place.iterdir()):
-        try:
-            return datasets.ImageFolder(root)
-        except FileNotFoundError as error:
-            raise ConfigError(f"data.root = {root!r}: {error}; it must hold a folder of images a class") from error
+    elif classes:
+        paths = [(one,) for one in images_below(place) if one.parent != place]
+        labels = [classes[one.relative_to(place).parts[0]] for (one,) in paths]
     else:
         paths = [(one,) for one in images_below(place)]
     if not paths:
         raise ConfigError(f"data.root = {root!r} holds no image: name a folder with files such as {endings[1]}")
-    return ImageFiles(paths)
+    return ImageFiles(paths, labels)

@@ -48,6 +48,8 @@ def read(raw: tuple[Any, Any], shape: SimpleNamespace) -> tuple[Tensor, Tensor]:
         raise ConfigError("a segmentation model needs masks: take a dataset such as VOCSegmentation")
     extent, nearest = images.extent(shape), v2.InterpolationMode.NEAREST
     target = v2.functional.pil_to_tensor(mask).long()
+    if len(target) != 1:
+        raise ConfigError(f"a mask has {len(target)} channels: give masks of one, whose numbers are classes")
     target = v2.functional.resize(target, list(extent), interpolation=nearest).squeeze(0)
     target = target.masked_fill(target == VOID, IGNORED)
     if (highest := int(target.max())) >= shape.classes:

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple, TypeGuard
 import torch
 from torch import Tensor
 
-from profzoo.errors import ConfigError
+from profzoo.errors import ConfigError, first_error_line
 from profzoo.harness import interface
 from profzoo.harness.tasks import images
 from profzoo.records import atomic_writes
@@ -61,11 +62,16 @@ TOLD, KEPT, CHANGED = 0.15, 0.1, 0.1
 VOCABULARY, LEARNT_LINES, NEIGHBOURS = 8000, 1_000_000, 64
 
 
+# Characters of a line that sentencepiece is given at once: it learns nothing of lines of more than a mebibyte.
+PIECE = 1 << 14
+
+
 class Line(NamedTuple):
-    """A line's fields between tabs, and its class: a number for each file or folder, or for each first field."""
+    """A line's fields between tabs, the file or folder that it is in, and the number of its class."""
 
     fields: tuple[str, ...]
-    label: int
+    place: str
+    label: int = 0
 
 
 def read_lines(root: str, languages: str | None) -> list[Line]:
@@ -77,15 +83,14 @@ def read_lines(root: str, languages: str | None) -> list[Line]:
         ConfigError: a file is no text, files do not belong together, or there is no line.
     """
     place = Path(root)
-    paths = [place] if place.is_file() else sorted(one for one in place.rglob("[!.]*") if one.is_file())
+    paths = [place] if place.is_file() else [one for one in images.find_files(place) if one.is_file()]
     if languages:
         lines = list(_read_aligned(place, paths, languages))
     else:
-        tops = [path.relative_to(place).parts[:1] for path in paths]
-        names = {top: number for number, top in enumerate(dict.fromkeys(tops))}
         lines = [
-            Line(tuple(line.split("\t")) if path.suffix == ".tsv" else (line,), names[top])
-            for path, top in zip(paths, tops, strict=True)
+            Line(tuple(map(str.strip, line.split("\t"))) if path.suffix == ".tsv" else (line.strip(),), top)
+            for path in paths
+            for top in ["".join(path.relative_to(place).parts[:1])]
             for line in _read_file(path)
         ]
     lines = [line for line in lines if all(line.fields)]
@@ -96,7 +101,7 @@ def read_lines(root: str, languages: str | None) -> list[Line]:
 
 def _read_file(path: Path) -> list[str]:
     try:
-        return [line.strip() for line in path.read_text(encoding="utf-8").split("\n")]
+        return path.read_text(encoding="utf-8").removeprefix("\ufeff").split("\n")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is no text in UTF-8 (byte {error.start + 1}): convert it, or move it away") from None
 
@@ -122,7 +127,21 @@ def _read_aligned(place: Path, paths: Sequence[Path], languages: str) -> Iterato
                 raise ConfigError(
                     f"{path} and {beside.name} have {len(here)} and {len(there)} lines: each line needs its translation"
                 )
-            yield from (Line(pair, 0) for pair in zip(here, there, strict=True))
+            yield from (Line((one.strip(), other.strip()), "") for one, other in zip(here, there, strict=True))
+
+
+def cut_text(text: str, most: int = PIECE) -> Iterator[str]:
+    """Yield pieces of a text of at most so many characters, cut behind spaces where it has some.
+
+    >>> list(cut_text("one two three", 6))
+    ['one ', 'two ', 'three']
+    """
+    at = 0
+    while at < len(text):
+        end = at + most
+        end = end if end >= len(text) else text.rfind(" ", at, end) + 1 or end
+        yield text[at:end]
+        at = end
 
 
 def learn_vocabulary(texts: Sequence[str], size: int, folder: Path) -> Any:
@@ -157,11 +176,11 @@ def learn_vocabulary(texts: Sequence[str], size: int, folder: Path) -> Any:
 
 
 def _train_vocabulary(library: Any, texts: Sequence[str], size: int) -> bytes:
-    made = io.BytesIO()
+    made, pieces = io.BytesIO(), itertools.chain.from_iterable(map(cut_text, texts))
     places = {"pad_id": PADDING, "bos_id": START, "eos_id": END, "unk_id": UNKNOWN, "control_symbols": ["<mask>"]}
     try:
         library.SentencePieceTrainer.train(
-            sentence_iterator=iter(texts), model_writer=made, model_type="bpe", vocab_size=size,
+            sentence_iterator=pieces, model_writer=made, model_type="bpe", vocab_size=size,
             hard_vocab_limit=False, max_sentence_length=1 << 20, minloglevel=3, **places,
         )  # fmt: skip
     except RuntimeError as error:
@@ -169,7 +188,9 @@ def _train_vocabulary(library: Any, texts: Sequence[str], size: int) -> bytes:
             raise ConfigError(
                 f"vocabulary = {size} has no room for the texts' characters: set vocabulary to {needed[1]} or more"
             ) from None
-        raise
+        raise ConfigError(
+            f"sentencepiece learns no vocabulary from the texts ({first_error_line(error)}): name others in data.root"
+        ) from error
     return made.getvalue()
 
 
@@ -185,7 +206,7 @@ def read_samples(
     lines, *tests = (read_lines(str(part), data["name"]) for part in parts or [data["root"]])
     own = [*lines, *(tests[0] if tests else ())]
     if form.kind == "classified":
-        own = _label(own, shape.classes)
+        own = _label(own, getattr(shape, "classes", None))
     if tests:
         trained, tested = own[: len(lines)], own[len(lines) :]
     else:
@@ -201,18 +222,19 @@ def read_samples(
     return samples.take([line for at in order for line in chosen[at * block : (at + 1) * block]], count)
 
 
-def _label(lines: Sequence[Line], classes: int) -> list[Line]:
+def _label(lines: Sequence[Line], classes: int | None) -> list[Line]:
     """Lines of one field with the number of their class, which is the first of two fields, or else a file or folder."""
     if all(len(line.fields) == 2 for line in lines):
-        names = {name: number for number, name in enumerate(sorted({line.fields[0] for line in lines}))}
-        lines = [Line(line.fields[1:], names[line.fields[0]]) for line in lines]
-    found = max(line.label for line in lines) + 1
-    if not 1 < found <= classes:
-        what = (
-            f"set classes to {found}" if found > 1 else "name a folder with a file or folder for each class, or a .tsv"
+        lines = [Line(line.fields[1:], line.fields[0]) for line in lines]
+    names = {name: number for number, name in enumerate(sorted({line.place for line in lines}))}
+    found = len(names)
+    if found == 1:
+        raise ConfigError("the texts are of one class: name a folder with a file or folder for each class, or a .tsv")
+    if classes and found > classes:
+        raise ConfigError(
+            f"the texts are of {found} classes, and the model tells {classes} apart: set classes to {found}"
         )
-        raise ConfigError(f"the texts are of {found} classes, and the model tells {classes} apart: {what}")
-    return [Line((" ".join(line.fields),), line.label) for line in lines]
+    return [Line((" ".join(line.fields),), line.place, names[line.place]) for line in lines]
 
 
 class TextForm(NamedTuple):
@@ -266,19 +288,24 @@ class TextSamples:
         made = getattr(self, f"_{self._form.kind}")(lines)
         return [sample for sample, _ in zip(made, range(count), strict=False)]
 
+    def _tokens(self, text: str) -> Iterator[int]:
+        return itertools.chain.from_iterable(map(self._vocabulary.encode, cut_text(text)))
+
+    def _first(self, text: str, most: int) -> list[int]:
+        """At most so many tokens of a text and its end."""
+        return [*itertools.islice(self._tokens(text), most - 1), END]
+
     def _ids(self, text: str, most: int) -> Tensor:
         """Tokens of a text and its end, padded: (most,)."""
-        found = [*self._vocabulary.encode(text)[: most - 1], END]
+        found = self._first(text, most)
         return torch.tensor(found + [PADDING] * (most - len(found)))
 
     def _windows(self, lines: Sequence[Line], length: int) -> Iterator[Tensor]:
         """Windows of the texts one after the other; no place is padding."""
-        left: list[int] = []
-        for line in lines:
-            left += [*self._vocabulary.encode(" ".join(line.fields)), END]
-            while len(left) >= length:
-                yield torch.tensor(left[:length])
-                del left[:length]
+        texts = (itertools.chain(self._tokens(" ".join(line.fields)), [END]) for line in lines)
+        left = itertools.chain.from_iterable(texts)
+        while len(window := list(itertools.islice(left, length))) == length:
+            yield torch.tensor(window)
 
     def _continued(self, lines: Sequence[Line]) -> Iterator[Any]:
         yield from ((text[:-1], text[1:]) for text in self._windows(lines, self._form.length + 1))
@@ -306,7 +333,7 @@ class TextSamples:
         _, length, features = self._form
         vectors = torch.randn(self._count, features, generator=torch.Generator().manual_seed(0))
         for line in lines:
-            found = torch.tensor([*self._vocabulary.encode(line.fields[-1])[: length - 1], END])
+            found = torch.tensor(self._first(line.fields[-1], length))
             words = torch.zeros(length, features)
             words[slice(len(found)) if self._packed else slice(length - len(found), length)] = vectors[found]
             yield (words, len(found) if self._packed else length), line.label
