@@ -373,11 +373,8 @@ def user(name: str, at: float, long: float) -> dict[str, Any]:
 
 
 def test_a_predicted_range_ends_with_no_more_than_its_peak() -> None:
-    def row(peak: int, end: int) -> dict[str, int]:
-        held = dict.fromkeys((f"{name}_bytes" for name in peak_memory.HELD), 0)
-        return {**held, "activations_bytes": peak, "begin_bytes": 0, "peak_bytes": peak, "end_bytes": end}
-
-    found = memory_remedies._shifted(row(100, 100), row(90, 80), row(60, 60))
+    rows = [of_range("step", peak) | {"end_bytes": end} for peak, end in ((100, 100), (90, 80), (60, 60))]
+    found = memory_remedies._shifted(*rows)
     assert (found["peak_bytes"], found["end_bytes"]) == (70, 70)
 
 

@@ -101,8 +101,8 @@ def _expected(steps: Sequence[tuple[Row, Row, Row]], name: str) -> list[dict[str
     each = [_shifted(*own) for own in steps]
     highest = _highest(each, name)
     unseen = [0 if new["peak_bytes"] == old["peak_bytes"] else _unseen(row, old) for row, old, new in steps]
-    least = max(row["peak_bytes"] - more for row, more in list(zip(each, unseen, strict=True))[-len(each[1:]) :])
-    if least >= (1 - UNSURE) * highest["peak_bytes"]:
+    least = [{**row, "peak_bytes": row["peak_bytes"] - more} for row, more in zip(each, unseen, strict=True)]
+    if _highest(least, name)["peak_bytes"] >= (1 - UNSURE) * highest["peak_bytes"]:
         return [highest]
     inspection.print_warning(
         f"the memory of {name} is not known: up to {max(unseen) / 1e6:,.0f} MB of the measured peak are of libraries, "
@@ -142,12 +142,9 @@ def _with_eight_bits(
         return []
     # The update is one kernel for each weight. States are there throughout the step.
     always = {f"{name}_bytes" for name in ("optimizer", "begin", "end")}
-    kept = [{**row, **{key: row[key] + states - held for key in always}, **_no_workspace(row)} for row in ranges]
-    return [_highest([_summed(row) for row in kept], EIGHT_BIT)]
-
-
-def _no_workspace(row: Row) -> dict[str, int]:
-    return {"workspace_bytes": 0} if row["range"] == "optimizer" else {}
+    kept = [{**row, **{key: row[key] + states - held for key in always}} for row in ranges]
+    none = {"workspace_bytes": 0}
+    return [_highest([_summed(row | none if row["range"] == "optimizer" else row) for row in kept], EIGHT_BIT)]
 
 
 def _eight_bit_states(built: "Built", device: torch.device) -> int:
