@@ -148,6 +148,13 @@ def test_a_peak_that_libraries_may_change_is_not_known() -> None:
     # The peak without a workspace is at another moment, though fake tensors show as much as was measured.
     assert expected(20, 60, shown=100) == []
     assert expected(20, 40, "optimizer") == [60]
+    # Another range holds nearly as much, and is sure; the first may still hold what it did.
+    sure, doubted = (
+        [of_range("forward", size) for size in (80, 80, 75)],
+        [of_range("backward", *sizes) for sizes in ((100, 20), (80,), (30,))],
+    )
+    parts = [tuple(doubted), tuple(doubted), tuple(sure)]
+    assert memory_remedies._expected(parts, "bf16") == []
 
 
 def test_averages_of_weights_stay_beside_states_in_8_bits() -> None:

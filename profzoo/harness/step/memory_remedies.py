@@ -99,11 +99,16 @@ def predict_remedies(cell: "CellSettings", device: torch.device, measured: Seque
 def _expected(steps: Sequence[tuple[Row, Row, Row]], name: str) -> list[dict[str, Any]]:
     """Return the row of a remedy, none if its peak is not known; steps: each range measured, plain and with it."""
     each = [_shifted(*own) for own in steps]
-    highest = _highest(each, name)
     unseen = [0 if new["peak_bytes"] == old["peak_bytes"] else _unseen(row, old) for row, old, new in steps]
     least = [{**row, "peak_bytes": row["peak_bytes"] - more} for row, more in zip(each, unseen, strict=True)]
-    if _highest(least, name)["peak_bytes"] >= (1 - UNSURE) * highest["peak_bytes"]:
-        return [highest]
+    # A range whose peak is in a library may need as much as before.
+    same = [
+        row if more > UNSURE * row["peak_bytes"] else new
+        for (row, *_), new, more in zip(steps, each, unseen, strict=True)
+    ]
+    lowest, peak, most = (_highest(rows, name)["peak_bytes"] for rows in (least, each, same))
+    if lowest >= (1 - UNSURE) * peak and most <= (1 + UNSURE) * peak:
+        return [_highest(each, name)]
     inspection.print_warning(
         f"the memory of {name} is not known: up to {max(unseen) / 1e6:,.0f} MB of the measured peak are of libraries, "
         "which may need another amount with it"
@@ -120,7 +125,7 @@ def _unseen(measured: Row, plain: Row) -> int:
     return 0 if measured["range"] == "optimizer" else more
 
 
-def _highest(rows: Sequence[dict[str, Any]], name: str) -> dict[str, Any]:
+def _highest(rows: Sequence[Row], name: str) -> dict[str, Any]:
     """Return the row with the peak, that of a part of the step rather than the step's own."""
     row = max(rows[1:] or rows, key=lambda row: row["peak_bytes"])
     return {**row, "remedy": name, "unused_bytes": ""}
