@@ -133,10 +133,19 @@ def describe_memory(rows: pd.DataFrame) -> TemplateVariables:
             for row in modules[:MOST]
         ],
         "remedies": [
-            (row["remedy"], size(row["peak_bytes"]), f"{1 - row['peak_bytes'] / step['peak_bytes']:.0%}", row["range"])
+            (row["remedy"], size(row["peak_bytes"]), _tell_saved(row["peak_bytes"] / step["peak_bytes"]), row["range"])
             for row in rows[rows["remedy"] != ""].to_dict("records")
         ],
     }
+
+
+def _tell_saved(left: float) -> str:
+    """Return the share that is saved, without the sign of a zero.
+
+    >>> _tell_saved(0.4), _tell_saved(1.0002), _tell_saved(1.02)
+    ('60%', '0%', '-2%')
+    """
+    return f"{round(1 - left, 2) + 0:.0%}"
 
 
 def _name_held(row: Mapping[Any, Any]) -> str:

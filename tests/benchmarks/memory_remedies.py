@@ -38,7 +38,6 @@ BATCHES = {"mobilenetv2": 64, "bert": 32, "lstm": 64, "vit": 64, "llama": 8, "re
 # A remedy that saves less than this share of the peak is none; errors of others are told apart.
 LEAST_SAVED = 0.05
 STEPS = {"warmup": 2, "window": 1}
-EIGHT_BIT = {"optimizer8bit": {"optimizer": "8bit"}}
 CSV = "memory_remedies.csv"
 
 
@@ -76,7 +75,7 @@ def score(name: str, device: str, words: Sequence[str]) -> list[dict[str, Any]]:
         rows, facts = measure(cell, Path(folder), "--remedies")
         plain = peak(rows, facts)
         expected = rows[rows["remedy"] != ""].set_index("remedy")
-        for remedy, change in {**memory_remedies.name_remedies(cell), **EIGHT_BIT}.items():  # type: ignore[arg-type]
+        for remedy, change in memory_remedies.name_remedies(cell).items():  # type: ignore[arg-type]
             row = {"model": name, "remedy": "batch" if "batch" in change else remedy, "plain_bytes": plain,
                    "counted_bytes": int(rows["peak_bytes"][0])}  # fmt: skip
             if remedy in expected.index:

@@ -3,13 +3,15 @@
 A fake tensor (torch's FakeTensorMode) has a shape, a type and a device. torch runs the step on such tensors as on
 others, with autocast, autograd and checkpoints, so that storages come and go as they would. The step as it was measured
 and the step with a remedy both run so. What the two differ by is added to what was measured, range by range: so
-workspaces of libraries, which fake tensors do not show, stay as they were measured.
+what fake tensors do not show, such as workspaces of libraries, stays as it was measured. Where that is much, and may
+change with the remedy, the peak is not known.
 """
 
 import contextlib
 import copy
 import dataclasses
 import functools
+import itertools
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +23,9 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from profzoo.cell import schema, settings
 from profzoo.cell.process_count import process_count
+from profzoo.errors import ConfigError
 from profzoo.harness import inspection, interface
 from profzoo.harness.ranges import Ranges
 from profzoo.harness.step import batches, peak_memory, step_loop, training_step
@@ -38,18 +42,33 @@ ROUNDED = {"cuda": 512}
 # The setting that keeps states in eight bits, a byte for a number and four for each block of them. Smaller weights keep
 # states of four bytes.
 EIGHT_BIT, BLOCK, LEAST = "optimizer8bit", 256, 4096
+# A peak is not known if more than this share of it is of libraries and may change with the remedy.
+UNSURE = 0.05
+# What a step has by itself, beside states of optimizers and what was there before.
+OWN = tuple(f"{name}_bytes" for name in HELD if name not in ("optimizer", "other"))
 
 
 def name_remedies(cell: "CellSettings") -> dict[str, dict[str, Any]]:
-    """Return the settings that may need less memory than the cell has, by the names of their variants."""
+    """Return the settings that go with the cell's and may need less memory, by the names of their variants."""
     found: dict[str, dict[str, Any]] = {} if cell.get("checkpoint") else {"checkpoint": {"checkpoint": True}}
     if cell["precision"] in ("fp32", "tf32"):
         found["bf16"] = {"precision": "bf16"}
-    if cell.get("optimizer") != "fused":
+    if cell.get("optimizer") not in ("fused", "8bit"):
         found["fused"] = {"optimizer": "fused"}
     if batch := cell["batch"] // 2:
         found[f"batch{batch}"] = {"batch": batch}
-    return found
+    if cell.get("optimizer") != "8bit":
+        found[EIGHT_BIT] = {"optimizer": "8bit"}
+    return {name: change for name, change in found.items() if _is_allowed({**cell, **change})}
+
+
+def _is_allowed(cell: Mapping[str, Any]) -> bool:
+    defaults = {key: one.get("default") for key, one in schema.cell_properties().items()}
+    try:
+        settings.check_combination({**defaults, **cell})
+    except ConfigError:
+        return False
+    return True
 
 
 def predict_remedies(cell: "CellSettings", device: torch.device, measured: Sequence[Row]) -> list[dict[str, Any]]:
@@ -65,25 +84,48 @@ def predict_remedies(cell: "CellSettings", device: torch.device, measured: Seque
     plain = imagine_step(cell, built, device)
     found = []
     for name, change in name_remedies(cell).items():
+        if name == EIGHT_BIT:
+            found += _with_eight_bits(ranges, built, device, bool(cell.get("ema")))
+            continue
         what = f"the memory of {name} was not predicted"
         changed: CellSettings = {**cell, **change}  # type: ignore[typeddict-item]
         nothing: list[dict[str, Any]] = []
         rows = inspection.attempt(what, functools.partial(imagine_step, changed, built, device), nothing)
         if len(rows) == len(plain) == len(ranges):
-            each = [_shifted(*own) for own in zip(ranges, plain, rows, strict=True)]
-            found.append(_highest(each, name))
-    states = _eight_bit_states(built, device)
-    # Those in 8 bits already are smaller.
-    if 0 < states < ranges[0]["optimizer_bytes"] / 2:
-        # The update is one kernel for each weight. States are there throughout the step.
-        less = states - ranges[0]["optimizer_bytes"]
-        always = {f"{name}_bytes" for name in ("optimizer", "begin", "end")}
-        kept = [{**row, **{key: row[key] + less for key in always}, **_no_workspace(row)} for row in ranges]
-        found.append(_highest([_summed(row) for row in kept], EIGHT_BIT))
+            found += _expected(list(zip(ranges, plain, rows, strict=True)), name)
     return [{**row, "order": len(measured) + number} for number, row in enumerate(found)]
 
 
-def _highest(rows: Sequence[dict[str, Any]], name: str) -> dict[str, Any]:
+def _expected(steps: Sequence[tuple[Row, Row, Row]], name: str) -> list[dict[str, Any]]:
+    """Return the row of a remedy, none if its peak is not known; steps: each range measured, plain and with it."""
+    each = [_shifted(*own) for own in steps]
+    unseen = [0 if new["peak_bytes"] == old["peak_bytes"] else _unseen(row, old) for row, old, new in steps]
+    least = [{**row, "peak_bytes": row["peak_bytes"] - more} for row, more in zip(each, unseen, strict=True)]
+    # A range whose peak is in a library may need as much as before.
+    same = [
+        row if more > UNSURE * row["peak_bytes"] else new
+        for (row, *_), new, more in zip(steps, each, unseen, strict=True)
+    ]
+    lowest, peak, most = (_highest(rows, name)["peak_bytes"] for rows in (least, each, same))
+    if lowest >= (1 - UNSURE) * peak and most <= (1 + UNSURE) * peak:
+        return [_highest(each, name)]
+    inspection.print_warning(
+        f"the memory of {name} is not known: up to {max(unseen) / 1e6:,.0f} MB of the measured peak are of libraries, "
+        "which may need another amount with it"
+    )
+    return []
+
+
+def _unseen(measured: Row, plain: Row) -> int:
+    """Return how much of a range's measured peak may be of libraries; 0 of an update, which calls none."""
+    # The workspaces of fake tensors are the states that the first update makes.
+    shown = sum(plain[key] for key in OWN) - plain["workspace_bytes"]
+    # Without a workspace the peak may be at another moment, which fake tensors show.
+    more = max(abs(sum(measured[key] for key in OWN) - shown), measured["workspace_bytes"])
+    return 0 if measured["range"] == "optimizer" else more
+
+
+def _highest(rows: Sequence[Row], name: str) -> dict[str, Any]:
     """Return the row with the peak, that of a part of the step rather than the step's own."""
     row = max(rows[1:] or rows, key=lambda row: row["peak_bytes"])
     return {**row, "remedy": name, "unused_bytes": ""}
@@ -95,8 +137,19 @@ def _shifted(measured: Row, plain: Row, changed: Row) -> dict[str, Any]:
     return _summed({**measured, **{key: measured[key] + changed[key] - plain[key] for key in keys}})
 
 
-def _no_workspace(row: Row) -> dict[str, int]:
-    return {"workspace_bytes": 0} if row["range"] == "optimizer" else {}
+def _with_eight_bits(
+    ranges: Sequence[Row], built: "Built", device: torch.device, averages: bool
+) -> list[dict[str, Any]]:
+    """Return the row with states in 8 bits, none if they would not be smaller; averages: whether weights have some."""
+    states = _eight_bit_states(built, device)
+    held = ranges[0]["optimizer_bytes"] - averages * sum(one.nbytes for one in built.network.parameters())
+    if not 0 < states < held / 2:
+        return []
+    # The update is one kernel for each weight. States are there throughout the step.
+    always = {f"{name}_bytes" for name in ("optimizer", "begin", "end")}
+    kept = [{**row, **{key: row[key] + states - held for key in always}} for row in ranges]
+    none = {"workspace_bytes": 0}
+    return [_highest([_summed(row | none if row["range"] == "optimizer" else row) for row in kept], EIGHT_BIT)]
 
 
 def _eight_bit_states(built: "Built", device: torch.device) -> int:
@@ -104,7 +157,8 @@ def _eight_bit_states(built: "Built", device: torch.device) -> int:
     made = training_step.make_all_optimizers(built.model, built.network, built.others)
     if any(map(training_step.explain_no_eight_bits, made)):
         return 0
-    counts = [each.numel() for one in made for group in one.param_groups for each in group["params"]]
+    weights = (each for one in made for group in one.param_groups for each in group["params"] if each.requires_grad)
+    counts = [each.numel() for each in weights]
     sizes = [(count, 4 * -(-count // BLOCK)) if count >= LEAST else (4 * count,) for count in counts]
     step = ROUNDED.get(device.type, 1)
     # Two states of each weight.
@@ -142,6 +196,8 @@ def imagine_step(cell: "CellSettings", built: Built, device: torch.device) -> li
     cell = {**cell, "workers": 0, "graph": False, **_implementation(cell, device)}  # type: ignore[typeddict-item]
     batch = next(iter(batches.iterate_batches(cell, built.model)))
     watch = StorageWatch(device)
+    # What torch keeps of earlier steps gives results of one operator storages of their own, which may have shared one.
+    FakeTensorMode.cache_clear()
     with FakeTensorMode(allow_non_fake_inputs=True) as mode, watch:
         network, others = (_imitate(one, mode, device) for one in (built.network, built.others))
         # What is there already need not be placed, which fake weights could not be.
@@ -160,9 +216,11 @@ def imagine_step(cell: "CellSettings", built: Built, device: torch.device) -> li
 
 
 def _implementation(cell: "CellSettings", device: torch.device) -> dict[str, str]:
-    """Return the setting by which an optimizer of fake weights does what torch's choice for others does."""
-    chosen = cell.get("optimizer", "auto") == "auto" and device.type == "cuda"
-    return {"optimizer": "foreach"} if chosen else {}
+    """Return the setting by which an optimizer of fake weights does what the cell's does with others."""
+    asked = cell.get("optimizer", "auto")
+    # One kernel for each weight takes as little beside the states, which are in the first update alone.
+    own = {"8bit": "fused", "auto": "foreach" if device.type == "cuda" else "auto"}
+    return {"optimizer": own.get(asked, asked)}
 
 
 def _imitate(network: nn.Module, mode: FakeTensorMode, device: torch.device) -> nn.Module:
@@ -172,6 +230,22 @@ def _imitate(network: nn.Module, mode: FakeTensorMode, device: torch.device) -> 
         fake = torch.empty_like(mode.from_tensor(one.detach()), device=device)
         made[id(one)] = nn.Parameter(fake, one.requires_grad) if isinstance(one, nn.Parameter) else fake
     return copy.deepcopy(network, made)
+
+
+def _run_recurrent(inputs: Tensor, weights: Sequence[Tensor], stride: int, buffer: Tensor | None, *more: Any) -> Any:
+    """Run cuDNN's recurrent layers on fake weights, which are in no common buffer that the gradient would need."""
+    return RECURRENT(inputs, weights, stride, inputs.new_empty(0) if buffer is None else buffer, *more)
+
+
+def _recurrent_gradients(inputs: Tensor, weights: Sequence[Tensor], *more: Any) -> tuple[Any, ...]:
+    """Return what the backward pass of cuDNN's recurrent layers makes; torch has no fake kernel of it."""
+    states, wanted = more[2:4], more[-1]
+    found = (torch.empty_like(one) if want else None for one, want in zip((inputs, *states), wanted, strict=False))
+    return *found, [torch.empty_like(one) for one in weights] if wanted[3] else []
+
+
+RECURRENT = torch.ops.aten._cudnn_rnn.default
+IMITATED = {RECURRENT: _run_recurrent, torch.ops.aten._cudnn_rnn_backward.default: _recurrent_gradients}
 
 
 class StorageWatch(TorchDispatchMode):
@@ -192,10 +266,8 @@ class StorageWatch(TorchDispatchMode):
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operator and note the storages of its results that are new."""
-        found = function(*args, **(kwargs or {}))
-        for tensor in found if isinstance(found, tuple | list) else (found,):
-            if isinstance(tensor, Tensor) and tensor.device.type == self._device.type:
-                self._address(tensor)
+        found = IMITATED.get(function, function)(*args, **(kwargs or {}))
+        self._addresses(inspection.find_tensors(found))
         return found
 
     def tick(self) -> int:
@@ -203,8 +275,13 @@ class StorageWatch(TorchDispatchMode):
         self._now += 1
         return self._now
 
-    def _address(self, tensor: Tensor) -> int:
-        storage = tensor.untyped_storage()
+    def _addresses(self, tensors: Iterable[Tensor]) -> set[int]:
+        """Return the addresses of those of the tensors that are on the device."""
+        own = (one for one in tensors if one.device.type == self._device.type)
+        parts = itertools.chain.from_iterable(map(inspection.strided_tensors, own))
+        return {self._address(part.untyped_storage()) for part in parts}
+
+    def _address(self, storage: torch.UntypedStorage) -> int:
         if storage not in self._numbers:
             self._number += 1
             number, size = self._number, -(-storage.nbytes() // self._rounded) * self._rounded
@@ -230,10 +307,7 @@ class StorageWatch(TorchDispatchMode):
             "weights": [*self._weights, *(one for each in networks for one in each.buffers())],
             "inputs": inspection.find_tensors(batch),
         }
-        own = {
-            name: {self._address(one) for one in tensors if one.device.type == self._device.type}
-            for name, tensors in held.items()
-        }
+        own = {name: self._addresses(tensors) for name, tensors in held.items()}
         left, found = dict(self._alive), {}
         for name, numbers in own.items():
             found[name, WHOLE_STEP] = sum(left.pop(number, 0) for number in numbers)
@@ -243,7 +317,7 @@ class StorageWatch(TorchDispatchMode):
     def note(self, held: str, after: str, tensors: Iterable[Tensor]) -> None:
         """Note the purpose of tensors that are there as a range of this name has ended."""
         number = self._counts[held] = self._counts.get(held, -1) + 1
-        addresses = {self._address(one): WHOLE_STEP for one in tensors if one.device.type == self._device.type}
+        addresses = dict.fromkeys(self._addresses(tensors), WHOLE_STEP)
         self._known.append(KnownAddresses(held, after, number, addresses))
 
     def note_closed(self, name: str, began: int) -> None:
