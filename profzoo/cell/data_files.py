@@ -24,9 +24,8 @@ def data_set_folder(cell: CellSettings) -> str | None:
     source, name, folder = (cell["data"][key] for key in ("source", "name", "root"))
     if source == "synthetic" or (source == "dataset" and name == WITHOUT_FILES):
         return None
-    found = secret_values.reveal_secrets(folder)
     # Messages about the folder must not show a secret.
-    folder = folder and secret_values.mask_secrets(folder)
+    found = secret_values.reveal_secrets(folder)
     if source == "text":
         if not found or not Path(found).exists():
             raise ConfigError(f"{cell['model']}: data.root = {folder!r} does not exist: name a text file or a folder")

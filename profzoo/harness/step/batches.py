@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, Subset
 
-from profzoo.cell import data_files, secret_values
+from profzoo.cell import secret_values
 from profzoo.cell.process_count import share_count
 from profzoo.errors import ConfigError, suggest_nearest
 from profzoo.harness import distributed, inspection
@@ -489,7 +490,7 @@ def _without_waiting(to: Callable[..., Any]) -> dict[str, bool]:
 
 def _dataset(cell: "CellSettings", model: ModelFunctions) -> Dataset[Sample]:
     data: Mapping[str, Any] = cell["data"]
-    source, name, arguments = (data[key] for key in ("source", "name", "arguments"))
+    source, name, root, arguments = (data[key] for key in ("source", "name", "root", "arguments"))
     shape = SimpleNamespace(**cell["shape"])
     if source == "synthetic":
         return SyntheticDataset(model.sample, shape, cell["samples"], DISTINCT_BATCHES * cell["batch"], cell["seed"])
@@ -502,12 +503,12 @@ def _dataset(cell: "CellSettings", model: ModelFunctions) -> Dataset[Sample]:
 
     share = data.get("test", 0)
     if source == "folder":
-        root: Any = data_files.data_set_folder(cell)
+        if not root or not Path(root).is_dir():
+            raise ConfigError(f"data.root = {root!r} is not a folder: name the one that holds your images")
         if parts := images.find_parts(root):
             root, share = str(parts[cell["phase"] != "train"]), 0
         raw: Any = images.open_folder(root, parts or ())
     else:
-        root = data["root"]
         known = [key for key in datasets.__all__ if isinstance(getattr(datasets, key), type)]
         if name not in known:
             raise ConfigError(f"data.name = {name!r} is not a dataset of torchvision: {suggest_nearest(name, known)}")
@@ -543,7 +544,10 @@ def _read_texts(cell: "CellSettings", model: ModelFunctions, shape: SimpleNamesp
         raise ConfigError(
             f"{cell['model']} takes no texts: set data.source to {'folder' if model.adapt else 'synthetic'}"
         )
-    data_files.data_set_folder(cell)
+    root = cell["data"]["root"]
+    if not root or not Path(root).exists():
+        told = root and secret_values.mask_secrets(root)
+        raise ConfigError(f"{cell['model']}: data.root = {told!r} does not exist: name a text file or a folder")
     found = tokens.read_samples(cell["data"], cell["phase"], form, shape, cell["samples"], cell["seed"])
     _check_count(len(found), cell)
     return found
