@@ -126,7 +126,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--steps", type=_place, metavar="FILE", help="time the steps, into this CSV")
     parser.add_argument("--at-least-s", type=float, default=0.0, metavar="S", help="let the window last so long")
     parser.add_argument("--memory", type=_place, metavar="FILE", help="what a step more holds in memory, into this CSV")
-    parser.add_argument("--remedies", action="store_true", help="with --memory: what it would be with other settings")
+    parser.add_argument("--remedies", type=json.loads, metavar="JSON", help="settings of which --memory is expected")
     parser.add_argument("--numerics", action="store_true", help="repeat the first steps in double precision afterwards")
     parser.add_argument("--trace", type=_place, metavar="FILE", help="run torch.profiler, its trace into this .json.gz")
     parser.add_argument("--more", type=_place, metavar="FOLDER", help="with --trace: earlier cycles and the snapshot")

@@ -145,6 +145,29 @@ def check_combination(cell: Mapping[str, Any]) -> None:
         raise ConfigError(f"{cell['model']} {cell['phase']}: {why}")
 
 
+def name_remedies(cell: CellSettings) -> dict[str, dict[str, Any]]:
+    """Return the settings that go with a cell's and may need less memory, by the names of their variants."""
+    whole: dict[str, Any] = {key: one.get("default") for key, one in schema.cell_properties().items()} | {**cell}
+    found: dict[str, dict[str, Any]] = {} if whole["checkpoint"] else {"checkpoint": {"checkpoint": True}}
+    if whole["precision"] in ("fp32", "tf32"):
+        found["bf16"] = {"precision": "bf16"}
+    if whole["optimizer"] not in ("fused", "8bit"):
+        found["fused"] = {"optimizer": "fused"}
+    if batch := whole["batch"] // 2:
+        found[f"batch{batch}"] = {"batch": batch}
+    if whole["optimizer"] != "8bit":
+        found["optimizer8bit"] = {"optimizer": "8bit"}
+    return {name: change for name, change in found.items() if not _refused({**whole, **change})}
+
+
+def _refused(cell: Mapping[str, Any]) -> bool:
+    try:
+        check_combination(cell)
+    except ConfigError:
+        return True
+    return False
+
+
 def _against_eight_bits(cell: Mapping[str, Any]) -> str | None:
     """Why a cell cannot multiply in 8 bits; None if it can."""
     precision = cell["precision"]

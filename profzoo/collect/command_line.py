@@ -79,7 +79,9 @@ def build_command(job: Job, made: Made, planned: Sequence[str] = (), load: Path 
         save = ["--save", str(made["weights"])]
         return Command([], [], [*program, *save, *facts], sidecar, tool, made, [made["weights"]])
     if tool in (NUMERICS, REMEDIES):
-        more = REPEATING if tool == NUMERICS else ["--memory", str(made["memory"]), "--remedies"]
+        more = REPEATING
+        if tool == REMEDIES:
+            more = ["--memory", str(made["memory"]), "--remedies", json.dumps(settings.name_remedies(cell))]
         return Command(torchrun_words(cell), [], [*program, *more, *facts], sidecar, tool, made)
     own = tools.commands()[tool]
     if rounds := process_words(job, load):

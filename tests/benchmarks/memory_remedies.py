@@ -66,16 +66,14 @@ def measure(cell: dict[str, Any], folder: Path, *options: str) -> tuple[pd.DataF
 
 def score(name: str, device: str, words: Sequence[str]) -> list[dict[str, Any]]:
     """Return one row per remedy of a model."""
-    # Imported in the child, as it prepares torch for fake tensors.
-    from profzoo.harness.step import memory_remedies
-
     torch.set_num_threads(1)
     cell, found = resolve(name, device, words), []
+    remedies = settings.name_remedies(cell)
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
-        rows, facts = measure(cell, Path(folder), "--remedies")
+        rows, facts = measure(cell, Path(folder), "--remedies", json.dumps(remedies))
         plain = peak(rows, facts)
         expected = rows[rows["remedy"] != ""].set_index("remedy")
-        for remedy, change in memory_remedies.name_remedies(cell).items():  # type: ignore[arg-type]
+        for remedy, change in remedies.items():
             row = {"model": name, "remedy": "batch" if "batch" in change else remedy, "plain_bytes": plain,
                    "counted_bytes": int(rows["peak_bytes"][0])}  # fmt: skip
             if remedy in expected.index:

@@ -9,6 +9,7 @@ import torch
 from profzoo import run
 from profzoo.cell import settings
 from profzoo.io import csv_tables as reading
+from profzoo.plans import plan
 from profzoo.tools.time import tables
 
 
@@ -42,12 +43,18 @@ def test_peaks_are_the_allocators(tmp_path: Path, name: str, phase: str) -> None
 def test_predicted_peaks_are_those_of_the_allocator(tmp_path: Path) -> None:
     """Of a network of matrix products, for which libraries need no memory of their own in the step."""
     files = ["--memory", str(tmp_path / "m.csv"), "--facts", str(tmp_path / "f.json")]
-    assert run.main(["bert", "train", "window=2", "batch=32", *files, "--remedies"]) == 0
+    words = {
+        "checkpoint": "checkpoint=true",
+        "bf16": "precision=bf16",
+        "fused": "optimizer=fused",
+        "batch16": "batch=16",
+    }
+    remedies = {name: plan.parse_typed(word) for name, word in words.items()}
+    assert run.main(["bert", "train", "window=2", "batch=32", *files, "--remedies", json.dumps(remedies)]) == 0
     rows = reading.read(tmp_path / "m.csv", tables.MEMORY)
     found = rows[rows["remedy"] != ""].set_index("remedy")
     found = found["peak_bytes"] - found["other_bytes"]
-    for remedy, word in {"checkpoint": "checkpoint=true", "bf16": "precision=bf16", "fused": "optimizer=fused",
-                         "batch16": "batch=16"}.items():  # fmt: skip
+    for remedy, word in words.items():
         assert run.main(["bert", "train", "window=2", "batch=32", word, *files]) == 0
         peak = json.loads((tmp_path / "f.json").read_text())["memory"]["allocator_peak_bytes"]
         # What earlier runs in this process have left is no part of the cell's memory.

@@ -11,6 +11,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from profzoo import run
+from profzoo.cell import settings
 from profzoo.errors import DataError
 from profzoo.harness import interface, ranges
 from profzoo.harness.step import memory_remedies, peak_memory, step_loop, training_step
@@ -49,6 +50,9 @@ INPUTS, HIDDEN_BYTES = 4 * BATCH * WIDE + 8 * BATCH, 4 * BATCH * HIDDEN
 BYTES = ["begin_bytes", "end_bytes", "peak_bytes", "optimizer_bytes"]
 
 
+REMEDIES = settings.name_remedies(zoo.cell("bert", batch=1))
+
+
 def held(folder: Path, monkeypatch: pytest.MonkeyPatch, phase: str, *words: str) -> pd.DataFrame:
     """The rows of the known network, by range; of modules and remedies, by module and remedy."""
     (folder / "known.py").write_text(KNOWN)
@@ -85,7 +89,14 @@ def test_a_training_step_holds_what_its_sizes_say(tmp_path: Path, monkeypatch: p
 
 
 def test_remedies_leave_what_arithmetic_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = held(tmp_path, monkeypatch, "train", "--remedies", "batch=2048")
+    rows = held(
+        tmp_path,
+        monkeypatch,
+        "train",
+        "--remedies",
+        json.dumps(REMEDIES | {"batch1024": {"batch": 1024}}),
+        "batch=2048",
+    )
     # As ReLU's backward pass ends: its output and two gradients; of the last layer its outputs and its gradients.
     kept = WEIGHTS + 4 * (HIDDEN + 1) * CLASSES
     hidden, inputs, outputs = 32 * HIDDEN_BYTES, 32 * INPUTS, 2048 * 4 * CLASSES + 8
@@ -108,7 +119,7 @@ def test_remedies_leave_what_arithmetic_says(tmp_path: Path, monkeypatch: pytest
 def test_a_step_whose_update_holds_most_is_cured_by_a_fused_one() -> None:
     one = zoo.cell("bert", layers=1)
     rows = stock(one, interface.load_functions(one["module"]), zoo.batch(one)).to_dict("records")
-    found = {row["remedy"]: row for row in memory_remedies.predict_remedies(one, CPU, rows)}
+    found = {row["remedy"]: row for row in memory_remedies.predict_remedies(one, CPU, REMEDIES, rows)}
     fused = stock({**one, "optimizer": "fused"}, interface.load_functions(one["module"]), zoo.batch(one))
     assert found["fused"]["peak_bytes"] == fused["peak_bytes"][0] < 0.9 * rows[0]["peak_bytes"]
     assert (found["fused"]["range"], found["checkpoint"]["range"]) == ("backward", "optimizer")
@@ -118,12 +129,12 @@ def test_what_cannot_be_predicted_is_left_out(capsys: pytest.CaptureFixture[str]
     one = zoo.cell("lstm", batch=1)
     rows = stock(one, interface.load_functions(one["module"]), zoo.batch(one)).to_dict("records")
     # An update in one kernel changes no pass, which oneDNN's workspaces are of; nor do states.
-    found = [row["remedy"] for row in memory_remedies.predict_remedies(one, CPU, rows)]
+    found = [row["remedy"] for row in memory_remedies.predict_remedies(one, CPU, REMEDIES, rows)]
     told = capsys.readouterr().err
     assert found == ["fused", "optimizer8bit"] and "the memory of bf16 is not known: up to 1 MB" in told
     assert "the memory of checkpoint was not predicted: ConfigError" in told
     for unlike in ({"compile": True}, {"precision": "fp8"}, {"gpus": 2}, {"phase": "inference"}):
-        assert memory_remedies.predict_remedies({**one, **unlike}, CPU, rows) == []
+        assert memory_remedies.predict_remedies({**one, **unlike}, CPU, REMEDIES, rows) == []
 
 
 def of_range(name: str, peak: int, workspace: int = 0) -> dict[str, Any]:
@@ -161,21 +172,21 @@ def test_averages_of_weights_stay_beside_states_in_8_bits() -> None:
     built = memory_remedies.build(zoo.cell("bert", layers=1))
     weights = sum(weight.nbytes for weight in built.network.parameters())
     rows = [of_range(name, 0) | {"optimizer_bytes": 3 * weights} for name in ("step", "backward")]
-    (row,) = memory_remedies._with_eight_bits(rows, built, CPU, averages=True)
+    (row,) = memory_remedies._with_eight_bits(rows, built, CPU, "8bit", averages=True)
     assert row["optimizer_bytes"] == memory_remedies._eight_bit_states(built, CPU) + weights
     # States that are in 8 bits already, beside averages.
-    assert memory_remedies._with_eight_bits([row], built, CPU, averages=True) == []
+    assert memory_remedies._with_eight_bits([row], built, CPU, "8bit", averages=True) == []
 
 
 def test_settings_that_do_not_go_together_are_no_remedies() -> None:
     one = zoo.cell("bert", batch=1)
-    assert list(memory_remedies.name_remedies(one)) == ["checkpoint", "bf16", "fused", "optimizer8bit"]
+    assert list(settings.name_remedies(one)) == ["checkpoint", "bf16", "fused", "optimizer8bit"]
     for given, left in (
         ({"device": "cuda", "graph": True, "warmup": 3}, ["bf16", "fused"]),
         ({"channels_last": True}, ["checkpoint", "bf16", "fused"]),
         ({"optimizer": "8bit"}, ["checkpoint", "bf16"]),
     ):
-        assert list(memory_remedies.name_remedies({**one, **given})) == left
+        assert list(settings.name_remedies({**one, **given})) == left
 
 
 def test_sparse_gradients_are_counted() -> None:

@@ -238,7 +238,7 @@ def _stock(
         # Only now, since it imports what few need.
         from profzoo.harness.step import memory_remedies
 
-        expected = functools.partial(memory_remedies.predict_remedies, cell, device, found)
+        expected = functools.partial(memory_remedies.predict_remedies, cell, device, options.remedies, found)
         found += inspection.attempt("memory with other settings was not predicted", expected, [])
     if not rank:
         peak_memory.write_rows(found, options.memory)

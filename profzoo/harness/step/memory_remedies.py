@@ -23,9 +23,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from profzoo.cell import schema, settings
 from profzoo.cell.process_count import process_count
-from profzoo.errors import ConfigError
 from profzoo.harness import inspection, interface
 from profzoo.harness.ranges import Ranges
 from profzoo.harness.step import batches, peak_memory, step_loop, training_step
@@ -41,40 +39,19 @@ Row = Mapping[str, Any]
 ROUNDED = {"cuda": 512}
 # The setting that keeps states in eight bits, a byte for a number and four for each block of them. Smaller weights keep
 # states of four bytes.
-EIGHT_BIT, BLOCK, LEAST = "optimizer8bit", 256, 4096
+EIGHT_BIT, BLOCK, LEAST = {"optimizer": "8bit"}, 256, 4096
 # A peak is not known if more than this share of it is of libraries and may change with the remedy.
 UNSURE = 0.05
 # What a step has by itself, beside states of optimizers and what was there before.
 OWN = tuple(f"{name}_bytes" for name in HELD if name not in ("optimizer", "other"))
 
 
-def name_remedies(cell: "CellSettings") -> dict[str, dict[str, Any]]:
-    """Return the settings that go with the cell's and may need less memory, by the names of their variants."""
-    found: dict[str, dict[str, Any]] = {} if cell.get("checkpoint") else {"checkpoint": {"checkpoint": True}}
-    if cell["precision"] in ("fp32", "tf32"):
-        found["bf16"] = {"precision": "bf16"}
-    if cell.get("optimizer") not in ("fused", "8bit"):
-        found["fused"] = {"optimizer": "fused"}
-    if batch := cell["batch"] // 2:
-        found[f"batch{batch}"] = {"batch": batch}
-    if cell.get("optimizer") != "8bit":
-        found[EIGHT_BIT] = {"optimizer": "8bit"}
-    return {name: change for name, change in found.items() if _is_allowed({**cell, **change})}
-
-
-def _is_allowed(cell: Mapping[str, Any]) -> bool:
-    defaults = {key: one.get("default") for key, one in schema.cell_properties().items()}
-    try:
-        settings.check_combination({**defaults, **cell})
-    except ConfigError:
-        return False
-    return True
-
-
-def predict_remedies(cell: "CellSettings", device: torch.device, measured: Sequence[Row]) -> list[dict[str, Any]]:
+def predict_remedies(
+    cell: "CellSettings", device: torch.device, remedies: Mapping[str, Mapping[str, Any]], measured: Sequence[Row]
+) -> list[dict[str, Any]]:
     """Return one row per remedy, as peak_memory has them: the range in which the peak then falls, and what is held.
 
-    measured: the rows of the cell's step; of modules and remedies none count.
+    remedies: settings by name. measured: the rows of the cell's step; of modules and remedies none count.
     """
     ranges = [row for row in measured if not row["module"] and not row["remedy"]]
     unlike = cell["compile"] or cell["precision"] in eight_bit_layers.DTYPES or process_count(cell) > 1
@@ -83,9 +60,9 @@ def predict_remedies(cell: "CellSettings", device: torch.device, measured: Seque
     built = build(cell)
     plain = imagine_step(cell, built, device)
     found = []
-    for name, change in name_remedies(cell).items():
-        if name == EIGHT_BIT:
-            found += _with_eight_bits(ranges, built, device, bool(cell.get("ema")))
+    for name, change in remedies.items():
+        if change == EIGHT_BIT:
+            found += _with_eight_bits(ranges, built, device, name, bool(cell.get("ema")))
             continue
         what = f"the memory of {name} was not predicted"
         changed: CellSettings = {**cell, **change}  # type: ignore[typeddict-item]
@@ -138,7 +115,7 @@ def _shifted(measured: Row, plain: Row, changed: Row) -> dict[str, Any]:
 
 
 def _with_eight_bits(
-    ranges: Sequence[Row], built: "Built", device: torch.device, averages: bool
+    ranges: Sequence[Row], built: "Built", device: torch.device, name: str, averages: bool
 ) -> list[dict[str, Any]]:
     """Return the row with states in 8 bits, none if they would not be smaller; averages: whether weights have some."""
     states = _eight_bit_states(built, device)
@@ -149,7 +126,7 @@ def _with_eight_bits(
     always = {f"{name}_bytes" for name in ("optimizer", "begin", "end")}
     kept = [{**row, **{key: row[key] + states - held for key in always}} for row in ranges]
     none = {"workspace_bytes": 0}
-    return [_highest([_summed(row | none if row["range"] == "optimizer" else row) for row in kept], EIGHT_BIT)]
+    return [_highest([_summed(row | none if row["range"] == "optimizer" else row) for row in kept], name)]
 
 
 def _eight_bit_states(built: "Built", device: torch.device) -> int:
