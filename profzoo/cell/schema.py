@@ -20,6 +20,8 @@ from profzoo.json_types import JsonSchema
 
 # Characters of a value in a line about it.
 LONGEST = 120
+# A number that YAML takes for a text, because it has no point or its exponent has no sign.
+EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
 
 
 def explain_error(key: str, error: Any) -> str:
@@ -343,6 +345,8 @@ def _scalar(text: str, kinds: set[str]) -> Any:
     except (yaml.YAMLError, ValueError):
         # ValueError: such as a number of more digits than Python takes.
         return text
+    if "number" in kinds and EXPONENT.fullmatch(text):
+        return float(text)
     fits = {
         "boolean": isinstance(parsed, bool),
         "integer": isinstance(parsed, int) and not isinstance(parsed, bool),

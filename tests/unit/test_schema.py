@@ -28,6 +28,8 @@ MAPPING = {
         ("true", {"type": "boolean"}, True),
         ("null", INTEGER_OR_NULL, None),
         ("2.5", {"type": ["number", "null"]}, 2.5),
+        ("1e-05", {"type": ["number", "null"]}, 1e-5),
+        ("1e5", INTEGER_OR_NULL, "1e5"),
         ("rest", {"type": ["integer", "string"]}, "rest"),
         ("7", {"type": "string"}, "7"),
         ("none", {"enum": ["none", "base"]}, "none"),
