@@ -38,11 +38,11 @@ def begun(folder: Path, window: int, gate: str = "", **variables: str) -> subpro
 
 def ended(job: subprocess.Popen[str]) -> tuple[int, list[str]]:
     """Wait for a job, and return its exit code and its lines."""
-    said, _ = job.communicate(timeout=20)
+    said, _ = job.communicate(timeout=60)
     return job.returncode, said.splitlines()
 
 
-def wait(until: Callable[[], bool], seconds: float = 20) -> None:
+def wait(until: Callable[[], bool], seconds: float = 60) -> None:
     """Wait until a condition holds; fails if it does not hold in time."""
     deadline = time.monotonic() + seconds
     while not until():
