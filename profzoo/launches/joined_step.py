@@ -443,8 +443,7 @@ def _as_alignment(own: np.ndarray, pairs: np.ndarray) -> Alignment:
     """Return the alignment of a step of torch with one of nsys; own: as many as torch's launches; pairs: of nsys's."""
     partner = np.full(len(own), NONE)
     partner[pairs[pairs != NONE]] = np.flatnonzero(pairs != NONE)
-    no = [np.zeros(len(one), dtype=bool) for one in (own, pairs)]
-    return Alignment(partner, pairs, no[0], no[1], NONE)
+    return Alignment(partner, pairs, NONE)
 
 
 def own_counted_step(counted: Joined, owners: pd.DataFrame) -> Joined:

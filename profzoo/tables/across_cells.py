@@ -214,8 +214,6 @@ def concatenate_cells(paths: Sequence[str], table: Table) -> pd.DataFrame:
 
 # Makes the tables across cells from every exported cell.
 
-TABLE_FILES = ("../tools/*/activity.py",)
-EXTENDED_TABLES = ("tools/*/activity.py",)
 Exported = list[tuple[str, Mapping[str, str], pd.DataFrame, "Sidecar"]]
 # Of sidecars of all tools.
 OF_TOOL: fact.Needs = {"step_ns": fact.POSITIVE, **steps_per_export.NEEDS}

@@ -22,7 +22,6 @@ from profzoo.what_if import tables as replay
 
 # Chooses which tool's numbers of a cell to show.
 
-PREFERRED_FILES = ("../tools/*/activity.py",)
 EXTENDED = ("tools/*/activity.py",)
 
 
