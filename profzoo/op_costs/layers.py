@@ -235,7 +235,7 @@ CONVOLUTION_SIGNATURES = {
 }
 BACKWARD = {
     "aten::convolution_backward": "grad_output input weight bias_sizes stride padding dilation transposed "
-    "output_padding groups output_mask",
+    "output_padding groups output_mask"
 }
 
 
