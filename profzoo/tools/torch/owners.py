@@ -11,7 +11,6 @@ from profzoo.io.common_columns import shared
 from profzoo.io.csv_tables import Table
 from profzoo.op_costs.operator_calls import ITEM_BYTES, LISTED, find_listed_type
 from profzoo.op_costs.operators import COLUMNS as NEEDED
-from profzoo.op_costs.operators import COLUMNS as OPERATORS_COLUMNS
 from profzoo.op_costs.operators import exclusive_costs, operator_cost
 from profzoo.range_names import DOMAIN, GENERATING, original_name, parse_module_range
 from profzoo.range_names import LAUNCHING as RANGE_NAMES_LAUNCHING
@@ -190,7 +189,7 @@ def known_operator_costs(
     of_lists = np.full(len(told), TYPES.index(LISTED)) if listed is None else listed[told]
     rows = np.stack([operators["name"][told], operators["inputs"][told], of_lists], axis=1)
     kinds, places = np.unique(rows, axis=0, return_inverse=True)
-    found = np.full((len(kinds), len(OPERATORS_COLUMNS)), np.nan)
+    found = np.full((len(kinds), len(NEEDED)), np.nan)
     for place, (name, inputs, kind) in enumerate(kinds.tolist()):
         dims, types, values, strides = trace.inputs[inputs]
         need = operator_cost(trace.texts[name], dims, types, values, strides, TYPES[kind])
@@ -219,7 +218,7 @@ def launch_costs(
     listed = np.full(len(parents), TYPES.index(LISTED))
     listed[operators[operators >= 0]] = [types[name] for name in names[operators >= 0]]
     known, own, holder = known_operator_costs(trace, parents, listed)
-    found = np.full((len(operators), len(OPERATORS_COLUMNS)), np.nan)
+    found = np.full((len(operators), len(NEEDED)), np.nan)
     if not len(known):
         return found
     held = np.where(operators >= 0, holder[operators], -1).astype(np.int64)
