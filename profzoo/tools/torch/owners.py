@@ -128,8 +128,7 @@ def _replaying_operators(trace: Trace, calls: np.ndarray) -> np.ndarray:
     A replay outside of operators may bear the ID of one that was over long before, so that times are compared too.
     """
     operators, ids, made = trace.operators, trace.calls["external"][calls], trace.calls["start"][calls]
-    order = np.argsort(operators["external"], kind="stable")
-    at = look_up(np.where(ids > 0, ids, -2), operators["external"][order], order)
+    at = _by_id(trace, ids)
     begin = np.append(operators["start"], 0)[at]
     end = begin + np.append(operators["ns"].astype(np.int64), -1)[at]
     return np.where((at >= 0) & (begin <= made) & (made <= end), ids, -1).astype(np.int64)
@@ -358,20 +357,24 @@ def own_operators(trace: Trace, nesting: Nesting, operators: np.ndarray) -> pd.D
 def tabulate_operators(trace: Trace) -> pd.DataFrame:
     """Return the same table for a run on the CPU: one row per operator call, with its self time."""
     nesting = nest_operators(trace)
-    operators = np.flatnonzero(kinds_of(trace) != MARK)
-    operators = operators[np.argsort(trace.operators["start"][operators], kind="stable")]
-    started = trace.operators["start"][operators]
-    frame = _owned(trace, nesting, operators, started, started, np.full(len(operators), "", dtype=object))
+    operators = order_by_start(trace, kinds_of(trace) != MARK)
+    frame = own_operators(trace, nesting, operators)
     columns = {
         "kind": pd.Categorical.from_codes(np.zeros(len(operators), dtype=np.int8), ["operator"]),
         "name": _texts(trace.operators["name"][operators], trace.texts),
         **{name: _known(np.full(len(operators), -1)) for name in ("stream", *SIZES)},
-        "start_ns": started,
+        "start_ns": trace.operators["start"][operators],
         "ns": exclusive_ns(trace, nesting.parent)[operators],
         "queued_ns": _known(np.full(len(operators), -1)),
         **dict(zip(NEEDED, _needed(trace, nesting)[operators].T, strict=True)),
     }
     return frame.assign(**columns)[[*COLUMNS, *(name for name in TABLE.optional if name in frame)]]
+
+
+def order_by_start(trace: Trace, chosen: np.ndarray) -> np.ndarray:
+    """Return the indices of chosen operators by start; chosen: one flag per operator."""
+    indices = np.flatnonzero(chosen)
+    return indices[np.argsort(trace.operators["start"][indices], kind="stable")]
 
 
 def _needed(trace: Trace, nesting: Nesting) -> np.ndarray:
@@ -460,8 +463,7 @@ def tabulate_modules(trace: Trace) -> pd.DataFrame:
     `inputs` lists the distinct shapes of its input tensors. `calls` is the number of calls in the forward pass, and
     `repeated` the number of repeated calls within the backward pass.
     """
-    marks = np.flatnonzero(kinds_of(trace) == MARK)
-    marks = marks[np.argsort(trace.operators["start"][marks], kind="stable")]
+    marks = order_by_start(trace, kinds_of(trace) == MARK)
     path, kind = _modules(trace.operators["name"][marks], trace.texts, np.full(len(marks), "", dtype=object))
     frame = pd.DataFrame({"module": path, "type": kind, "again": nest_operators(trace).again[marks] > 0})
     frame["inputs"] = _texts(trace.operators["shapes"][marks], trace.texts)
@@ -525,8 +527,7 @@ def _calls(trace: Trace, nesting: Nesting) -> np.ndarray:
 
     Calls of the forward pass and repeated calls are counted separately.
     """
-    marks = np.flatnonzero(kinds_of(trace) == MARK)
-    marks = marks[np.argsort(trace.operators["start"][marks], kind="stable")]
+    marks = order_by_start(trace, kinds_of(trace) == MARK)
     steps = find_steps(trace.operators["start"][marks], trace)
     keys = [trace.operators["name"][marks], steps, nesting.again[marks]]
     found = np.full(len(trace.operators["start"]), -1, dtype=np.int64)
