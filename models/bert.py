@@ -38,10 +38,7 @@ SHAPE = {
 ORIGINAL = {"padded": True}
 # Of no AI Benchmark; the reference is the batch and length that question answering is usually tuned with.
 WORKLOADS = {
-    "trimmed": {
-        "train": {"batch": 4, "tokens": 128},
-        "inference": {"batch": 4, "tokens": 128},
-    },
+    "trimmed": {"train": {"batch": 4, "tokens": 128}, "inference": {"batch": 4, "tokens": 128}},
     "reference": {
         "train": {"batch": 32, "tokens": 384, **ORIGINAL},
         "inference": {"batch": 32, "tokens": 384, **ORIGINAL},

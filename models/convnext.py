@@ -14,14 +14,8 @@ PARAMETERS = 28_589_128
 SHAPE = {"classes": 1000, "depths": [3, 3, 9, 3], "widths": [96, 192, 384, 768]}
 # As of vit.
 WORKLOADS = {
-    "trimmed": {
-        "train": {"batch": 8, "size": 224},
-        "inference": {"batch": 8, "size": 224},
-    },
-    "reference": {
-        "train": {"batch": 128, "size": 224},
-        "inference": {"batch": 128, "size": 224},
-    },
+    "trimmed": {"train": {"batch": 8, "size": 224}, "inference": {"batch": 8, "size": 224}},
+    "reference": {"train": {"batch": 128, "size": 224}, "inference": {"batch": 128, "size": 224}},
 }
 REFERENCE = {
     "parameters": 28_589_128, "operations": 8_912_000_000,

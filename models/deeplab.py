@@ -26,14 +26,8 @@ SHAPE = {"classes": 21, "version": 3}
 ORIGINAL = {"classes": 3, "version": 2}
 # V3 cannot train with one image: batch norm is not defined over its single pooled pixel.
 WORKLOADS = {
-    "trimmed": {
-        "train": {"batch": 2, "size": 256},
-        "inference": {"batch": 2, "size": 256},
-    },
-    "reference": {
-        "train": {"batch": 1, "size": 384, **ORIGINAL},
-        "inference": {"batch": 2, "size": 512, **ORIGINAL},
-    },
+    "trimmed": {"train": {"batch": 2, "size": 256}, "inference": {"batch": 2, "size": 256}},
+    "reference": {"train": {"batch": 1, "size": 384, **ORIGINAL}, "inference": {"batch": 2, "size": 512, **ORIGINAL}},
     "single": {"inference": {"batch": 1, "size": 512, **ORIGINAL}},
 }
 

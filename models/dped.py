@@ -28,14 +28,8 @@ REFERENCE = {"parameters": 401_475, "operations": 523_952_455_680}
 SHAPE = {"adversarial": True, "scale": 1, "instance_norm": False}
 ORIGINAL = {"adversarial": False, "instance_norm": True}
 WORKLOADS = {
-    "trimmed": {
-        "train": {"batch": 8, "size": 96},
-        "inference": {"batch": 8, "size": 256},
-    },
-    "reference": {
-        "train": {"batch": 15, "size": 128, **ORIGINAL},
-        "inference": {"batch": 10, "size": 256, **ORIGINAL},
-    },
+    "trimmed": {"train": {"batch": 8, "size": 96}, "inference": {"batch": 8, "size": 256}},
+    "reference": {"train": {"batch": 15, "size": 128, **ORIGINAL}, "inference": {"batch": 10, "size": 256, **ORIGINAL}},
     "large": {"inference": {"batch": 1, "size": 1024, **ORIGINAL}},
     "single": {"inference": {"batch": 1, "size": 256, **ORIGINAL}},
 }

@@ -52,10 +52,7 @@ SHAPE = {
 }
 ORIGINAL = {"vocabulary": 32_316, "beams": 1, "feeding": True, "padded": True}
 WORKLOADS = {
-    "trimmed": {
-        "train": {"batch": 8, "tokens": 20},
-        "inference": {"batch": 1, "tokens": 20},
-    },
+    "trimmed": {"train": {"batch": 8, "tokens": 20}, "inference": {"batch": 1, "tokens": 20}},
     # AI Benchmark only infers; training takes the paper's batch (section 8.2).
     "reference": {
         "train": {"batch": 128, "tokens": 20, **ORIGINAL},

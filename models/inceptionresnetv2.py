@@ -22,14 +22,8 @@ REFERENCE = {"parameters": 59_182_258, "operations": 334_534_103_040, "differenc
 SHAPE = {"classes": 1000, "auxiliary": False}
 ORIGINAL = {"classes": 1001, "auxiliary": True}
 WORKLOADS = {
-    "trimmed": {
-        "train": {"batch": 8, "size": 299},
-        "inference": {"batch": 8, "size": 299},
-    },
-    "reference": {
-        "train": {"batch": 8, "size": 346, **ORIGINAL},
-        "inference": {"batch": 10, "size": 346, **ORIGINAL},
-    },
+    "trimmed": {"train": {"batch": 8, "size": 299}, "inference": {"batch": 8, "size": 299}},
+    "reference": {"train": {"batch": 8, "size": 346, **ORIGINAL}, "inference": {"batch": 10, "size": 346, **ORIGINAL}},
     "single": {"inference": {"batch": 1, "size": 346, **ORIGINAL}},
 }
 

@@ -19,14 +19,8 @@ REFERENCE = {"parameters": 27_145_970, "operations": 293_049_487_360, "differenc
 SHAPE = {"classes": 1000, "auxiliary": True}
 ORIGINAL = {"classes": 1001}
 WORKLOADS = {
-    "trimmed": {
-        "train": {"batch": 8, "size": 299},
-        "inference": {"batch": 8, "size": 299},
-    },
-    "reference": {
-        "train": {"batch": 20, "size": 346, **ORIGINAL},
-        "inference": {"batch": 20, "size": 346, **ORIGINAL},
-    },
+    "trimmed": {"train": {"batch": 8, "size": 299}, "inference": {"batch": 8, "size": 299}},
+    "reference": {"train": {"batch": 20, "size": 346, **ORIGINAL}, "inference": {"batch": 20, "size": 346, **ORIGINAL}},
     "single": {"inference": {"batch": 1, "size": 346, **ORIGINAL}},
 }
 AUXILIARY_WEIGHT = 0.3  # As in the paper that introduced them, arXiv:1409.4842, section 5.

@@ -30,10 +30,7 @@ REFERENCE = {
 SHAPE = {"features": 300, "hidden": 64, "layers": 1, "classes": 2, "packed": False, "stateful": False}
 ORIGINAL = {"hidden": 1024}
 WORKLOADS = {
-    "trimmed": {
-        "train": {"batch": 10, "sequence_length": 256},
-        "inference": {"batch": 10, "sequence_length": 256},
-    },
+    "trimmed": {"train": {"batch": 10, "sequence_length": 256}, "inference": {"batch": 10, "sequence_length": 256}},
     "reference": {
         "train": {"batch": 10, "sequence_length": 1024, **ORIGINAL},
         "inference": {"batch": 100, "sequence_length": 1024, **ORIGINAL},

@@ -14,14 +14,8 @@ REFERENCE = {"parameters": 3_506_153, "operations": 30_077_555_200}
 SHAPE = {"classes": 1000}
 ORIGINAL = {"classes": 1001}
 WORKLOADS = {
-    "trimmed": {
-        "train": {"batch": 8, "size": 224},
-        "inference": {"batch": 8, "size": 224},
-    },
-    "reference": {
-        "train": {"batch": 50, "size": 224, **ORIGINAL},
-        "inference": {"batch": 50, "size": 224, **ORIGINAL},
-    },
+    "trimmed": {"train": {"batch": 8, "size": 224}, "inference": {"batch": 8, "size": 224}},
+    "reference": {"train": {"batch": 50, "size": 224, **ORIGINAL}, "inference": {"batch": 50, "size": 224, **ORIGINAL}},
     "single": {"inference": {"batch": 1, "size": 224, **ORIGINAL}},
 }
 

@@ -38,14 +38,8 @@ REFERENCE = {"parameters": 48_867, "operations": 36_588_748_800}
 SHAPE = {"channels": 1, "levels": 256, "hidden": 64, "layers": 12, "diagonal": False, "drawn": 0}
 ORIGINAL = {"channels": 3, "levels": 1, "hidden": 16, "layers": 7, "diagonal": True}
 WORKLOADS = {
-    "trimmed": {
-        "train": {"batch": 8, "size": 28},
-        "inference": {"batch": 8, "size": 28},
-    },
-    "reference": {
-        "train": {"batch": 10, "size": 64, **ORIGINAL},
-        "inference": {"batch": 50, "size": 64, **ORIGINAL},
-    },
+    "trimmed": {"train": {"batch": 8, "size": 28}, "inference": {"batch": 8, "size": 28}},
+    "reference": {"train": {"batch": 10, "size": 64, **ORIGINAL}, "inference": {"batch": 50, "size": 64, **ORIGINAL}},
 }
 
 

@@ -29,14 +29,8 @@ SHAPE = {"classes": 21, "auxiliary": True, "deep_stem": False, "enlarged": True}
 ORIGINAL = {"classes": 3, "auxiliary": False, "deep_stem": True, "enlarged": False}
 # AI Benchmark trains with one image, over whose single pooled pixel batch norm is not defined: here there are two.
 WORKLOADS = {
-    "trimmed": {
-        "train": {"batch": 2, "size": 256},
-        "inference": {"batch": 2, "size": 256},
-    },
-    "reference": {
-        "train": {"batch": 2, "size": 512, **ORIGINAL},
-        "inference": {"batch": 5, "size": 720, **ORIGINAL},
-    },
+    "trimmed": {"train": {"batch": 2, "size": 256}, "inference": {"batch": 2, "size": 256}},
+    "reference": {"train": {"batch": 2, "size": 512, **ORIGINAL}, "inference": {"batch": 5, "size": 720, **ORIGINAL}},
     "single": {"inference": {"batch": 1, "size": 720, **ORIGINAL}},
 }
 BINS = (1, 2, 3, 6)

@@ -24,14 +24,8 @@ REFERENCE = {
 SHAPE = {"classes": 1000, "strided_last": False}
 ORIGINAL = {"classes": 1001, "strided_last": True}
 WORKLOADS = {
-    "trimmed": {
-        "train": {"batch": 8, "size": 224},
-        "inference": {"batch": 8, "size": 224},
-    },
-    "reference": {
-        "train": {"batch": 10, "size": 346, **ORIGINAL},
-        "inference": {"batch": 10, "size": 346, **ORIGINAL},
-    },
+    "trimmed": {"train": {"batch": 8, "size": 224}, "inference": {"batch": 8, "size": 224}},
+    "reference": {"train": {"batch": 10, "size": 346, **ORIGINAL}, "inference": {"batch": 10, "size": 346, **ORIGINAL}},
     "single": {"inference": {"batch": 1, "size": 346, **ORIGINAL}},
 }
 

@@ -43,14 +43,8 @@ REFERENCE = {
 SHAPE = {"adversarial": True, "classes": 151, "filters": 64, "noise": 0, "kernel": 3, "instance_norm": False}
 ORIGINAL = {"adversarial": False, "classes": 3, "noise": 256, "kernel": 5, "instance_norm": True}
 WORKLOADS = {
-    "trimmed": {
-        "train": {"batch": 2, "size": 128},
-        "inference": {"batch": 2, "size": 256},
-    },
-    "reference": {
-        "train": {"batch": 1, "size": 128, **ORIGINAL},
-        "inference": {"batch": 5, "size": 128, **ORIGINAL},
-    },
+    "trimmed": {"train": {"batch": 2, "size": 128}, "inference": {"batch": 2, "size": 256}},
+    "reference": {"train": {"batch": 1, "size": 128, **ORIGINAL}, "inference": {"batch": 5, "size": 128, **ORIGINAL}},
     "single": {"inference": {"batch": 1, "size": 128, **ORIGINAL}},
 }
 WIDTHS = (16, 16, 16, 16, 8, 4, 2, 1)  # Maps before, between and after the blocks, in filters.

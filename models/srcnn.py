@@ -21,14 +21,8 @@ REFERENCE = {"parameters": 69_249, "operations": 362_555_637_760, "difference": 
 SHAPE = {"channels": 1, "scale": 2, "bounded": False}
 ORIGINAL = {"channels": 3, "bounded": True}
 WORKLOADS = {
-    "trimmed": {
-        "train": {"batch": 8, "size": 256},
-        "inference": {"batch": 8, "size": 256},
-    },
-    "reference": {
-        "train": {"batch": 10, "size": 512, **ORIGINAL},
-        "inference": {"batch": 10, "size": 512, **ORIGINAL},
-    },
+    "trimmed": {"train": {"batch": 8, "size": 256}, "inference": {"batch": 8, "size": 256}},
+    "reference": {"train": {"batch": 10, "size": 512, **ORIGINAL}, "inference": {"batch": 10, "size": 512, **ORIGINAL}},
     "large": {"inference": {"batch": 1, "size": 1536, **ORIGINAL}},
     "single": {"inference": {"batch": 1, "size": 512, **ORIGINAL}},
 }

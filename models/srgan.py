@@ -30,14 +30,8 @@ REFERENCE = {"parameters": 1_562_755, "operations": 656_387_604_480}
 SHAPE = {"adversarial": True, "scale": 4}
 ORIGINAL = {"adversarial": False, "scale": 1}
 WORKLOADS = {
-    "trimmed": {
-        "train": {"batch": 8, "size": 96},
-        "inference": {"batch": 8, "size": 384},
-    },
-    "reference": {
-        "train": {"batch": 5, "size": 512, **ORIGINAL},
-        "inference": {"batch": 10, "size": 512, **ORIGINAL},
-    },
+    "trimmed": {"train": {"batch": 8, "size": 96}, "inference": {"batch": 8, "size": 384}},
+    "reference": {"train": {"batch": 5, "size": 512, **ORIGINAL}, "inference": {"batch": 10, "size": 512, **ORIGINAL}},
     "large": {"inference": {"batch": 1, "size": 1536, **ORIGINAL}},
     "single": {"inference": {"batch": 1, "size": 512, **ORIGINAL}},
 }

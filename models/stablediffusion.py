@@ -22,14 +22,8 @@ PARAMETERS = 142_236_036
 SHAPE = {"width": 320, "widths": [1, 2, 4, 4], "heads": 8, "channels": 4, "text": 768, "tokens": 77, "steps": 4}
 # The reference is the published size and image; inference takes a few of the usual thirty steps or so.
 WORKLOADS = {
-    "trimmed": {
-        "train": {"batch": 2, "size": 256, "width": 128},
-        "inference": {"batch": 2, "size": 256, "width": 128},
-    },
-    "reference": {
-        "train": {"batch": 8, "size": 512},
-        "inference": {"batch": 8, "size": 512},
-    },
+    "trimmed": {"train": {"batch": 2, "size": 256, "width": 128}, "inference": {"batch": 2, "size": 256, "width": 128}},
+    "reference": {"train": {"batch": 8, "size": 512}, "inference": {"batch": 8, "size": 512}},
 }
 REFERENCE = {
     "parameters": 859_520_964, "operations": 803_273_441_280,

@@ -25,14 +25,8 @@ REFERENCE = {"parameters": 31_043_651, "operations": 1_541_624_823_808}
 SHAPE = {"channels": 1, "classes": 2, "instance_norm": False, "bounded": False}
 ORIGINAL = {"channels": 3, "classes": 3, "instance_norm": True, "bounded": True}
 WORKLOADS = {
-    "trimmed": {
-        "train": {"batch": 2, "size": 256},
-        "inference": {"batch": 2, "size": 256},
-    },
-    "reference": {
-        "train": {"batch": 4, "size": 256, **ORIGINAL},
-        "inference": {"batch": 4, "size": 512, **ORIGINAL},
-    },
+    "trimmed": {"train": {"batch": 2, "size": 256}, "inference": {"batch": 2, "size": 256}},
+    "reference": {"train": {"batch": 4, "size": 256, **ORIGINAL}, "inference": {"batch": 4, "size": 512, **ORIGINAL}},
     "large": {"inference": {"batch": 1, "size": 1024, **ORIGINAL}},
     "single": {"inference": {"batch": 1, "size": 512, **ORIGINAL}},
 }

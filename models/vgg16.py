@@ -15,14 +15,8 @@ PARAMETERS = 138_357_544
 REFERENCE = {"parameters": 138_357_544, "operations": 618_810_572_800}
 SHAPE = {"classes": 1000}
 WORKLOADS = {
-    "trimmed": {
-        "train": {"batch": 8, "size": 224},
-        "inference": {"batch": 8, "size": 224},
-    },
-    "reference": {
-        "train": {"batch": 2, "size": 224},
-        "inference": {"batch": 20, "size": 224},
-    },
+    "trimmed": {"train": {"batch": 8, "size": 224}, "inference": {"batch": 8, "size": 224}},
+    "reference": {"train": {"batch": 2, "size": 224}, "inference": {"batch": 20, "size": 224}},
     "single": {"inference": {"batch": 1, "size": 224}},
 }
 

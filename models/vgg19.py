@@ -22,14 +22,8 @@ REFERENCE = {"parameters": 668_227, "operations": 874_260_725_760}
 SHAPE = {"classes": 1000, "sharpens": False, "scale": 2}
 ORIGINAL = {"sharpens": True}
 WORKLOADS = {
-    "trimmed": {
-        "train": {"batch": 8, "size": 224},
-        "inference": {"batch": 8, "size": 224},
-    },
-    "reference": {
-        "train": {"batch": 10, "size": 224, **ORIGINAL},
-        "inference": {"batch": 10, "size": 256, **ORIGINAL},
-    },
+    "trimmed": {"train": {"batch": 8, "size": 224}, "inference": {"batch": 8, "size": 224}},
+    "reference": {"train": {"batch": 10, "size": 224, **ORIGINAL}, "inference": {"batch": 10, "size": 256, **ORIGINAL}},
     "large": {"inference": {"batch": 1, "size": 1024, **ORIGINAL}},
     "single": {"inference": {"batch": 1, "size": 512, **ORIGINAL}},
 }

@@ -15,10 +15,7 @@ PARAMETERS = 28_158_070
 SHAPE = {"classes": 400}
 # The reference has the frames and pixels of the paper.
 WORKLOADS = {
-    "trimmed": {
-        "train": {"batch": 2, "frames": 8, "size": 112},
-        "inference": {"batch": 2, "frames": 8, "size": 112},
-    },
+    "trimmed": {"train": {"batch": 2, "frames": 8, "size": 112}, "inference": {"batch": 2, "frames": 8, "size": 112}},
     "reference": {
         "train": {"batch": 8, "frames": 32, "size": 224},
         "inference": {"batch": 16, "frames": 32, "size": 224},

@@ -17,14 +17,8 @@ PARAMETERS = 86_567_656
 SHAPE = {"classes": 1000, "patch": 16, "hidden": 768, "layers": 12, "heads": 12}
 # The reference is made for a GPU of 80 GB.
 WORKLOADS = {
-    "trimmed": {
-        "train": {"batch": 8, "size": 224},
-        "inference": {"batch": 8, "size": 224},
-    },
-    "reference": {
-        "train": {"batch": 128, "size": 224},
-        "inference": {"batch": 128, "size": 224},
-    },
+    "trimmed": {"train": {"batch": 8, "size": 224}, "inference": {"batch": 8, "size": 224}},
+    "reference": {"train": {"batch": 128, "size": 224}, "inference": {"batch": 128, "size": 224}},
 }
 REFERENCE = {
     "parameters": 86_567_656, "operations": 35_128_000_000,

@@ -22,14 +22,8 @@ PARAMETERS = 3_157_200
 SHAPE = {"classes": 80, "width": 16, "depth": 1, "boxes": 8, "least": 0.0, "overlap": 0.7, "most": 300}
 # The reference has the pixels of the release.
 WORKLOADS = {
-    "trimmed": {
-        "train": {"batch": 4, "size": 320},
-        "inference": {"batch": 4, "size": 320},
-    },
-    "reference": {
-        "train": {"batch": 32, "size": 640},
-        "inference": {"batch": 32, "size": 640},
-    },
+    "trimmed": {"train": {"batch": 4, "size": 320}, "inference": {"batch": 4, "size": 320}},
+    "reference": {"train": {"batch": 32, "size": 640}, "inference": {"batch": 32, "size": 640}},
 }
 REFERENCE = {
     "parameters": 3_157_200, "operations": 8_700_000_000,

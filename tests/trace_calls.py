@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from profzoo.json_types import JsonObject
-from profzoo.op_costs.operators import INPUTS
+from profzoo.op_costs.operators import COLUMNS, exclusive_costs, operator_cost
 
 FIELDS = {"dims": "Input Dims", "types": "Input type", "values": "Concrete Inputs"}
 
@@ -16,8 +16,8 @@ def list_calls(events: list[JsonObject]) -> pd.DataFrame:
 
     events: `traceEvents` of the trace.
 
-    Columns: INPUTS of op_costs/operators.py, as JSON texts; `parent`, the position of the calling row, -1 for none;
-    `call`, the trace's number of the call (`External id`), to which kernels refer; `start` in us.
+    Columns: `operator`; FIELDS, as JSON texts; `parent`, the position of the calling row, -1 for none; `call`, the
+    trace's number of the call (`External id`), to which kernels refer; `start` in us.
     """
     chosen = [event for event in events if event.get("cat") == "cpu_op"]
     chosen.sort(key=lambda event: (event["tid"], event["ts"], -event["dur"]))
@@ -28,7 +28,17 @@ def list_calls(events: list[JsonObject]) -> pd.DataFrame:
     table["parent"] = _parents(chosen)
     table["call"] = np.array([own.get("External id", -1) for own in arguments], dtype=np.int64)
     table["start"] = np.array([event["ts"] for event in chosen], dtype=np.float64)
-    return table[[*INPUTS, "parent", "call", "start"]]
+    return table
+
+
+def needed_by_calls(calls: pd.DataFrame) -> pd.DataFrame:
+    """Return what each call of list_calls needs without nested ones; NaN if that is unknown."""
+    fields = zip(*(calls[name].map(json.loads) for name in FIELDS), strict=True)
+    found = (operator_cost(name, *own) for name, own in zip(calls["operator"], fields, strict=True))
+    wholes = np.array([(np.nan,) * 3 if one is None else one for one in found])
+    known = np.flatnonzero(~np.isnan(wholes[:, 0]))
+    wholes[known], _ = exclusive_costs(wholes[known], known, calls["parent"].to_numpy())
+    return pd.DataFrame(wholes, columns=COLUMNS)
 
 
 def _parents(ordered: list[JsonObject]) -> np.ndarray:

@@ -264,9 +264,9 @@ def timeline(folder: Path) -> dict[str, Any]:
     """Return a typical step of the recorded training."""
     path = folder / "train.sqlite"
     path.write_bytes(gzip.decompress((DATA / "nsys/train.sqlite.gz").read_bytes()))
-    found = median_step.read_typical_step(path)
+    found = median_step.read_step_with_tracks(path)
     assert found
-    return found
+    return found[0]
 
 
 def _timelines(step: dict[str, Any], steps: pd.DataFrame) -> dict[tuple[str, str], dict[str, Any]]:

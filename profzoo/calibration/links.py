@@ -141,10 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _write(
-    options: argparse.Namespace,
-    device: torch.device,
-    rows: Sequence[tuple[Any, ...]],
-    ranks: Sequence[dict[str, Any]],
+    options: argparse.Namespace, device: torch.device, rows: Sequence[tuple[Any, ...]], ranks: Sequence[dict[str, Any]]
 ) -> None:
     """Write the rows and the facts of the run, and print the largest size of each operation."""
     with options.out.open("w", newline="") as file:

@@ -74,8 +74,7 @@ COMMANDS = {
         for name in CHARTS
     },
     **dict.fromkeys(
-        ("compare", "compare_parts", "compare_counters", "compare_latency"),
-        "snakemake compare --config candidate=bf16",
+        ("compare", "compare_parts", "compare_counters", "compare_latency"), "snakemake compare --config candidate=bf16"
     ),
     "trials": "snakemake trials",
 }
@@ -107,12 +106,7 @@ _DETAILS = Table(
     columns={}, families={"*": Column(TEXT, "As `ncu --page details --csv` prints it.", "see the row", "ncu")}
 )
 # What ncu measured of whole ranges, which have no launch configuration.
-_RANGES = replace(
-    export_schema.TABLE,
-    columns=select(export_schema.TABLE.columns, "id", "range"),
-    optional={},
-    key=(),
-)
+_RANGES = replace(export_schema.TABLE, columns=select(export_schema.TABLE.columns, "id", "range"), optional={}, key=())
 
 
 @dataclass(frozen=True)
@@ -133,12 +127,7 @@ class File:
         return self.fewer if self.fewer and not set(self.table.columns) <= set(names) else self.table
 
 
-_details_page = functools.partial(
-    File,
-    row="a metric or piece of advice",
-    table=_DETAILS,
-    read=raw_page.read_texts,
-)
+_details_page = functools.partial(File, row="a metric or piece of advice", table=_DETAILS, read=raw_page.read_texts)
 CSV_FILES: Mapping[str, File] = {
     **{f"tables/{name}.csv": File(holds, row, TABLES[name]) for name, (holds, row) in DESCRIPTIONS.items()},
     "tables/columns.csv": File("This dictionary.", "a table and column", DICTIONARY),
@@ -198,11 +187,7 @@ CSV_FILES: Mapping[str, File] = {
         "a cause, launching thread and call",
         nsys_host.IDLE,
     ),
-    "{model}/{phase}.nsys/{report}.csv": File(
-        "A report of `nsys stats`, as it is.",
-        "as nsys has it",
-        _PRINTED,
-    ),
+    "{model}/{phase}.nsys/{report}.csv": File("A report of `nsys stats`, as it is.", "as nsys has it", _PRINTED),
     "{model}/{phase}.first-plan.csv": File(
         "Plans of a cell by its trace, before counters have come.", "a plan", first_plan.FIRST_TABLE
     ),
@@ -229,9 +214,7 @@ CSV_FILES: Mapping[str, File] = {
         source_lines.TABLE,
     ),
     "{model}/{phase}.ncu-instances.{set}.csv": File(
-        "Metrics of the most expensive kernels that have several values per launch.",
-        "a value",
-        instances.TABLE,
+        "Metrics of the most expensive kernels that have several values per launch.", "a value", instances.TABLE
     ),
     "{model}/{phase}.kernels.csv": File(
         "Time by nsys and counters by ncu.", "a launch configuration and range", kernel_table.TABLE

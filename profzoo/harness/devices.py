@@ -113,10 +113,7 @@ def count_cores() -> float:
 def describe_packages() -> dict[str, Any]:
     """Versions of the installed packages that this process has imported, and the folders in which it looks for them."""
     folders = dict.fromkeys([*filter(observed_files.holds_packages, sys.path), str(Path(torch.__file__).parents[1])])
-    return {
-        "packages": external_programs.find_packages(sys.path, list(sys.modules)),
-        "packages_from": list(folders),
-    }
+    return {"packages": external_programs.find_packages(sys.path, list(sys.modules)), "packages_from": list(folders)}
 
 
 @torch.no_grad()
@@ -133,11 +130,7 @@ def measure_cpu_roof(precision: str) -> "CpuRoof":
     product_s = _shortest_s(lambda: torch.mm(matrix, matrix, out=result))
     # A copy reads and writes each byte.
     copy_s = _shortest_s(lambda: target.copy_(source))
-    return {
-        "precision": arithmetic,
-        "flop_per_s": 2 * ORDER**3 / product_s,
-        "bytes_per_s": 2 * COPIED_BYTES / copy_s,
-    }
+    return {"precision": arithmetic, "flop_per_s": 2 * ORDER**3 / product_s, "bytes_per_s": 2 * COPIED_BYTES / copy_s}
 
 
 def _shortest_s(work: Callable[[], object]) -> float:

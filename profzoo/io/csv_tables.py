@@ -339,20 +339,21 @@ def _parsed(content: str, table: Table) -> pd.DataFrame | None:
     return parse_fast(content, declared) if set(table.columns) <= set(names) else None
 
 
-def rows(path: str | Path, again: str = AGAIN, widths: Collection[int] = ()) -> list[list[str]]:
+def rows(path: str | Path, again: str = AGAIN) -> list[list[str]]:
     """Return the fields of each row of a CSV file, the heading first.
-
-    widths: numbers of fields that a row may have instead of the number in the heading.
 
     Raises:
         DataError: the file cannot be read, is not UTF-8, is cut off, names a column twice, or has rows of other
             lengths.
     """
-    return rows_of_text(text_files.read_text(path, again), path, again, widths)
+    return rows_of_text(text_files.read_text(path, again), path, again)
 
 
 def rows_of_text(content: str, path: str | Path, again: str = AGAIN, widths: Collection[int] = ()) -> list[list[str]]:
-    """Return the fields of each row of a CSV text, as rows does; path: name of the file for messages."""
+    """Return the fields of each row of a CSV text, as rows does; path: name of the file for messages.
+
+    widths: numbers of fields that a row may have instead of the number in the heading.
+    """
     if not content:
         raise DataError(f"{path} is empty: {again}")
     if not content.endswith("\n"):

@@ -1,7 +1,6 @@
 """Puts GPU kernels into classes (gemm, convolution, ...) by operator and name, by rules of kernel_classes.yaml."""
 
 import ctypes
-import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -83,18 +82,13 @@ class Rule:
         return next((rule.name for rule in self.arguments if rule.expression.search(arguments)), self.name)
 
 
-def parse_rules(content: JsonObject) -> tuple[Rule, ...]:
-    """Return the rules about names of a parsed kernel_classes.yaml, in order.
+def parse_rules(content: JsonObject, about: str = "rules") -> tuple[Rule, ...]:
+    """Return the rules about names, or about `operators`, of a parsed kernel_classes.yaml, in order.
 
     Raises:
         ConfigError: a rule names a class that is not listed, gives no reason, or is not a regular expression.
     """
-    return _parsed(content["rules"], content["classes"])
-
-
-def parse_operator_rules(content: JsonObject) -> tuple[Rule, ...]:
-    """Return the rules about operators of a parsed kernel_classes.yaml, in order; raise ConfigError as parse_rules."""
-    return _parsed(content["operators"], content["classes"])
+    return _parsed(content[about], content["classes"])
 
 
 def _parsed(rules: Sequence[JsonObject], classes: Mapping[str, str]) -> tuple[Rule, ...]:
@@ -120,23 +114,18 @@ def _parsed(rules: Sequence[JsonObject], classes: Mapping[str, str]) -> tuple[Ru
     return tuple(found)
 
 
-@functools.cache
+@cache
 def read_rules_file() -> dict[str, Any]:
     """Return the file of rules: `classes`, each with a description, `operators` and `rules`."""
     return strict_yaml.load_yaml(RULES_FILE)
 
 
-@functools.cache
-def _rules() -> tuple[Rule, ...]:
-    return parse_rules(read_rules_file())
+@cache
+def _rules(about: str) -> tuple[Rule, ...]:
+    return parse_rules(read_rules_file(), about)
 
 
-@functools.cache
-def _operator_rules() -> tuple[Rule, ...]:
-    return parse_operator_rules(read_rules_file())
-
-
-@functools.cache
+@cache
 def classify(kernel: str) -> str:
     """Return the class of a kernel by its name, as nsys, ncu or torch.profiler gives it, or mangled.
 
@@ -152,10 +141,10 @@ def classify(kernel: str) -> str:
         return COMMUNICATION
     plain = demangle(kernel)
     path, arguments = function_path(plain), template_arguments(plain)
-    return next((found for rule in _rules() if (found := rule.decides(path, arguments))), OTHER)
+    return next((found for rule in _rules("rules") if (found := rule.decides(path, arguments))), OTHER)
 
 
-@functools.cache
+@cache
 def classify_launched(kernel: str, operator: str) -> str:
     """Return the class of a kernel by the operator that launched it (empty if unknown), and then by its name.
 
@@ -164,7 +153,7 @@ def classify_launched(kernel: str, operator: str) -> str:
     ('convolution', 'gemm')
     """
     known = classify(kernel)
-    rules = _operator_rules() if operator else ()
+    rules = _rules("operators") if operator else ()
     return next((rule.name for rule in rules if known in rule.instead_of and rule.expression.search(operator)), known)
 
 

@@ -159,18 +159,12 @@ class Alignment:
     Attributes:
         partner: integers, shape (launches of the first sequence,): index of the match in the second sequence, or NONE.
         of_second: integers, shape (launches of the second sequence,): index of the match in the first, or NONE.
-        ambiguous: booleans, as `partner`: the launch has possible matches, but none of them is certain.
-        second_ambiguous: booleans, as `of_second`.
         edits: number of unmatched launches in the best alignments. NONE if they exceed the limit; then nothing is
             aligned.
-
-    A launch that is neither aligned nor ambiguous is missing from the other run.
     """
 
     partner: np.ndarray
     of_second: np.ndarray
-    ambiguous: np.ndarray
-    second_ambiguous: np.ndarray
     edits: int
 
     @property
@@ -194,23 +188,19 @@ def align(first: np.ndarray, second: np.ndarray, most_edits: int = MOST_EDITS) -
     >>> align(np.array([1, 2, 3, 4]), np.array([1, 3, 4, 5])).partner.tolist()
     [0, -1, 1, 2]
 
-    It is ambiguous which of three equal launches the other run lacks, and which of two swapped launches moved:
+    It is uncertain which of three equal launches the other run lacks, and which of two swapped launches moved:
 
-    >>> found = align(np.array([1, 2, 2, 2, 3]), np.array([1, 2, 2, 3]))
-    >>> found.partner.tolist(), found.ambiguous.tolist()
-    ([0, -1, -1, -1, 3], [False, True, True, True, False])
+    >>> align(np.array([1, 2, 2, 2, 3]), np.array([1, 2, 2, 3])).partner.tolist()
+    [0, -1, -1, -1, 3]
     >>> align(np.array([1, 2, 3, 4]), np.array([1, 3, 2, 4])).partner.tolist()
     [0, -1, -1, 3]
     """
     if np.array_equal(first, second):
-        no = np.zeros(len(first), dtype=bool)
-        return Alignment(np.arange(len(first)), np.arange(len(first)), no, no.copy(), 0)
+        return Alignment(np.arange(len(first)), np.arange(len(first)), 0)
     search = Search(first, second)
     edits = search.edits(most_edits)
     if edits == NONE:
-        sizes = len(first), len(second)
-        nothing, none = (np.full(size, NONE) for size in sizes)
-        return Alignment(nothing, none, nothing == 0, none == 0, NONE)
+        return Alignment(np.full(len(first), NONE), np.full(len(second), NONE), NONE)
     counts = _Counts(len(first), len(second))
     for layer, (diagonals, begin, end) in enumerate(search.best(edits)):
         counts.points(diagonals, begin, end)
@@ -220,8 +210,7 @@ def align(first: np.ndarray, second: np.ndarray, most_edits: int = MOST_EDITS) -
     partner[_chance(partner, before, edits, first, second)] = NONE
     of_second = np.full(len(second), NONE)
     of_second[partner[partner != NONE]] = np.flatnonzero(partner != NONE)
-    some, others = counts.some()
-    return Alignment(partner, of_second, some & (partner == NONE), others & (of_second == NONE), edits)
+    return Alignment(partner, of_second, edits)
 
 
 def _chance(partner: np.ndarray, before: np.ndarray, edits: int, first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -251,7 +240,7 @@ def _chance(partner: np.ndarray, before: np.ndarray, edits: int, first: np.ndarr
 
 
 class _Counts:
-    """Counts of best alignments by antidiagonal (constant x + y), and of the launches that they pair.
+    """Counts of best alignments by antidiagonal (constant x + y).
 
     Each alignment crosses an antidiagonal once, either at a point or within a pair. If one pair is the only crossing of
     its antidiagonal, every best alignment contains that pair. A stretch adds a change at its begin and at its end; a
@@ -260,7 +249,7 @@ class _Counts:
 
     def __init__(self, size: int, other: int) -> None:
         self._passed, self._paired, self._diagonal, self._layer = np.zeros((4, size + other + 3), dtype=np.int64)
-        self._of = np.zeros(size + 1, dtype=np.int64), np.zeros(other + 1, dtype=np.int64)
+        self._size = size
 
     def points(self, diagonals: np.ndarray, begin: np.ndarray, end: np.ndarray) -> None:
         """Count points on stretches of diagonals, from the first to the last x."""
@@ -272,9 +261,6 @@ class _Counts:
         for counts, value in ((self._paired, 1), (self._diagonal, diagonals), (self._layer, layer)):
             np.add.at(counts, 2 * begin - diagonals + 1, value)
             np.add.at(counts, 2 * (begin + length) - diagonals + 1, -value)
-        for counts, start in zip(self._of, (begin, begin - diagonals), strict=True):
-            np.add.at(counts, start, 1)
-            np.add.at(counts, start + length, -1)
 
     def certain(self) -> tuple[np.ndarray, np.ndarray]:
         """Return for each launch of the first sequence its partner in all alignments, or NONE, and edits before it."""
@@ -282,13 +268,9 @@ class _Counts:
         # Antidiagonals of the certain pairs: x + y + 1.
         sums = np.flatnonzero((paired == 1) & (passed == 0))
         x = (sums - 1 + _along(self._diagonal)[sums]) // 2
-        partner, before = np.full((2, len(self._of[0]) - 1), NONE)
+        partner, before = np.full((2, self._size), NONE)
         partner[x], before[x] = sums - 1 - x, _along(self._layer)[sums]
         return partner, before
-
-    def some(self) -> list[np.ndarray]:
-        """Return for each launch of either sequence whether any alignment pairs it."""
-        return [np.cumsum(counts)[:-1] > 0 for counts in self._of]
 
 
 def _along(changes: np.ndarray) -> np.ndarray:

@@ -140,32 +140,11 @@ def _together(
 ) -> Alignment:
     """Merge per-stream alignments into one of the whole step."""
     partner, of_second = (np.full(size, NONE) for size in sizes)
-    ambiguous, second_ambiguous = (np.zeros(size, dtype=bool) for size in sizes)
     for part, (mine, its) in zip(found, parts, strict=True):
         paired = part.partner != NONE
         partner[mine[paired]] = its[part.partner[paired]]
         of_second[its[part.of_second != NONE]] = mine[part.of_second[part.of_second != NONE]]
-        ambiguous[mine], second_ambiguous[its] = part.ambiguous, part.second_ambiguous
-    return Alignment(partner, of_second, ambiguous, second_ambiguous, edits)
-
-
-def match_steps(steps: pd.DataFrame, step: pd.DataFrame) -> pd.DataFrame:
-    """Return for each launch of several steps the corresponding launch of one reference step.
-
-    Args:
-        steps: frame as for align_launches, with a column `step`; every step is aligned separately.
-        step: frame as for align_launches, with the launches of the reference step.
-
-    Returns: one row per row of `steps`. `launch` is the position in the reference step, from 0; it is empty if the
-    match is not certain. `ambiguous` is true if there are several possible matches.
-    """
-    launch = pd.Series(pd.NA, steps.index, dtype="Int64")
-    ambiguous = pd.Series(False, steps.index)
-    for _, own in steps.groupby("step", sort=False):
-        found = align_launches(own, step)
-        launch[own.index] = pd.array(found.partner, dtype="Int64")
-        ambiguous[own.index] = found.ambiguous
-    return pd.DataFrame({"launch": launch.where(launch != NONE), "ambiguous": ambiguous})
+    return Alignment(partner, of_second, edits)
 
 
 def aligned_shares(aligned: pd.Series, ns: pd.Series) -> tuple[float, float]:

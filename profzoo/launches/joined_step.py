@@ -415,17 +415,20 @@ class _Numbered:
         steps = [[*map(np.asarray, frame.groupby(STEP).indices.values())] for frame in (traced, kernels)]
         return cls(number_launch_keys(traced, kernels), number_kernels(traced, kernels), (steps[0], steps[1]))
 
+    def count(self, tool: int, steps: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Return how often each step of a tool launches each kernel with its configuration, by their numbers."""
+        size = 1 + max(int(one.max(initial=-1)) for one in self.exact)
+        return [np.bincount(self.exact[tool][rows], minlength=size) for rows in steps]
+
     def most_alike(self) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
         """Yield rows of each step of the first tool, and those of the steps of the second to align it with.
 
         That is a single step if it is equal, and else the steps that have most launches in common.
         """
-        size = int(max((one.max(initial=-1) for one in self.exact), default=-1)) + 1
-        held = [np.bincount(self.exact[1][own], minlength=size) for own in self.steps[1]]
+        held = self.count(1, self.steps[1])
         pairs = 2 * len(self.exact[0]) * len(self.exact[1]) / max(len(held), 1)
         tried = int(np.clip(PAIRS / max(pairs, 1), LEAST_TRIED, MOST_TRIED))
-        for rows in self.steps[0]:
-            mine = np.bincount(self.exact[0][rows], minlength=size)
+        for rows, mine in zip(self.steps[0], self.count(0, self.steps[0]), strict=True):
             common = np.array([np.minimum(mine, its).sum() for its in held])
             order = [self.steps[1][index] for index in np.argsort(-common, kind="stable")]
             equal = [own for own in order if np.array_equal(self.exact[1][own], self.exact[0][rows])]
@@ -443,8 +446,7 @@ def _as_alignment(own: np.ndarray, pairs: np.ndarray) -> Alignment:
     """Return the alignment of a step of torch with one of nsys; own: as many as torch's launches; pairs: of nsys's."""
     partner = np.full(len(own), NONE)
     partner[pairs[pairs != NONE]] = np.flatnonzero(pairs != NONE)
-    no = [np.zeros(len(one), dtype=bool) for one in (own, pairs)]
-    return Alignment(partner, pairs, no[0], no[1], NONE)
+    return Alignment(partner, pairs, NONE)
 
 
 def own_counted_step(counted: Joined, owners: pd.DataFrame) -> Joined:
@@ -467,9 +469,8 @@ def select_most_alike(nsys: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame
     """
     traced = select_typical_process(nsys).reset_index(drop=True)
     both = _Numbered.of(traced, kernels)
-    size = int(max((one.max(initial=-1) for one in both.exact), default=-1)) + 1
-    its = np.bincount(both.exact[1], minlength=size)
-    common = [np.minimum(np.bincount(both.exact[0][rows], minlength=size), its).sum() for rows in both.steps[0]]
+    held, (its,) = both.count(0, both.steps[0]), both.count(1, [np.arange(len(kernels))])
+    common = [np.minimum(mine, its).sum() for mine in held]
     return traced.iloc[both.steps[0][int(np.argmax(common))]].reset_index(drop=True)
 
 

@@ -78,7 +78,7 @@ MOVING = {
 }
 
 
-def pointwise_cost(call: Call, operations: int) -> Needed:
+def pointwise_cost(operations: int, call: Call) -> Needed:
     """Return the cost of an operation on broadcast inputs; operations: per element of the result.
 
     A further tensor among the inputs is the one into which the result is written.
@@ -94,28 +94,28 @@ def pointwise_cost(call: Call, operations: int) -> Needed:
     return Needed(0, operations * result, sum(stored * size for _, size, stored in inputs) + result * widest)
 
 
-def same_shape_cost(call: Call, operations: int) -> Needed:
+def same_shape_cost(operations: int, call: Call) -> Needed:
     """Return the cost of an operation whose result is as large as its first input; operations: per element."""
     size = prod(call.tensors()[0][0])
     return Needed(0, operations * size, call.every_bytes() + size * call.widest())
 
 
-def reduction_cost(call: Call, operations: int) -> Needed:
+def reduction_cost(operations: int, call: Call) -> Needed:
     """Return the cost of a reduction; operations: per element of the first input. The result's bytes are neglected."""
     return Needed(0, operations * prod(call.tensors()[0][0]), call.every_bytes())
 
 
-def copy_cost(call: Call, times: int) -> Needed:
+def copy_cost(times: int, call: Call) -> Needed:
     """Return the cost of a copy: no operations; times: 2 if what is read is written elsewhere."""
     return Needed(0, 0, call.every_bytes() + (times - 1) * replace(call, strides=()).every_bytes())
 
 
 def batch_norm_cost(call: Call) -> Needed:
     """Return the cost of batch normalisation; in training it includes the statistics of the batch."""
-    return same_shape_cost(call, NORMALISED if call.value("training") else KNOWN)
+    return same_shape_cost(NORMALISED if call.value("training") else KNOWN, call)
 
 
-def list_cost(call: Call, operations: int) -> Needed:
+def list_cost(operations: int, call: Call) -> Needed:
     """Return the cost of an operation on lists of tensors, such as aten::_foreach_add_.
 
     operations: per element of the first list; the elements of this list are also written.
@@ -124,7 +124,7 @@ def list_cost(call: Call, operations: int) -> Needed:
     return Needed(0, operations * size, call.every_bytes() + size * call.item_bytes("self"))
 
 
-def resize_cost(call: Call, operations: int) -> Needed:
+def resize_cost(operations: int, call: Call) -> Needed:
     """Return the cost of resizing images, or of its backward pass; operations: per element of the resized image."""
     given, points = call.shape(call.names[0]), call.value(call.names[-1])
     backward = call.names[0] == "grad_output"
@@ -144,10 +144,6 @@ def broadcast(shapes: list[Shape]) -> Shape:
     return tuple(0 if 0 in sizes else max(sizes) for sizes in zip(*padded, strict=True))
 
 
-def _with(formula: Callable[[Call, int], Needed], number: int, call: Call) -> Needed:
-    return formula(call, number)
-
-
 def _formulas() -> dict[str, Callable[[Call], Needed]]:
     found: dict[str, Callable[[Call], Needed]] = {}
     tables = (
@@ -158,11 +154,11 @@ def _formulas() -> dict[str, Callable[[Call], Needed]]:
         (LISTS, list_cost),
     )
     for numbers, formula in tables:
-        found |= {name: partial(_with, formula, number) for name, number in numbers.items()}
+        found |= {name: partial(formula, number) for name, number in numbers.items()}
     found |= dict.fromkeys(BATCH_NORMS, batch_norm_cost)
-    found |= dict.fromkeys(LAYER_NORMS, partial(_with, same_shape_cost, NORMALISED))
-    found |= dict.fromkeys(NORMS_BACKWARD, partial(_with, same_shape_cost, BACKWARD))
-    found |= {name: partial(_with, resize_cost, 6 if "linear" in name else 0) for name in MOVING}
+    found |= dict.fromkeys(LAYER_NORMS, partial(same_shape_cost, NORMALISED))
+    found |= dict.fromkeys(NORMS_BACKWARD, partial(same_shape_cost, BACKWARD))
+    found |= {name: partial(resize_cost, 6 if "linear" in name else 0) for name in MOVING}
     return {f"aten::{name}": formula for name, formula in found.items()}
 
 

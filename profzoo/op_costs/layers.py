@@ -107,7 +107,6 @@ HEADS_BEHIND = {
     "aten::_efficient_attention_backward": f"grad_out_ {QKV} bias out cu_seqlens_q cu_seqlens_k",
     "aten::_flash_attention_backward": f"grad_out {QKV} out logsumexp cum_seq_q cum_seq_k",
 }
-ATTENTION_SIGNATURES = HEADS_FIRST | HEADS_BEHIND
 
 
 def heads_first_cost(call: Call) -> Needed:
@@ -145,9 +144,6 @@ def _attention(call: Call, places: int) -> Needed:
         written = replace(call, strides=()).bytes_of(*QKV.split())
         return Needed(products, (SOFTMAX + SOFTMAX_BACKWARD) * scores, moved + written + 2 * result)
     return Needed(2 * scores * (query[3] + value[3]), SOFTMAX * scores, moved + result)
-
-
-ATTENTION_FORMULAS = dict.fromkeys(HEADS_FIRST, heads_first_cost) | dict.fromkeys(HEADS_BEHIND, heads_last_cost)
 
 
 # Costs of fused transformer operators, which run in inference: attention with projections, and whole layers.
@@ -204,12 +200,6 @@ def _fused_attention(call: Call, source: str, heads: str) -> Needed:
     return Needed(products + 4 * scores * width, others, moved)
 
 
-TRANSFORMER_FORMULAS = {
-    "aten::_native_multi_head_attention": attention_cost,
-    "aten::_transformer_encoder_layer_fwd": layer_cost,
-}
-
-
 # Costs of convolutions, forward and backward, grouped and transposed.
 #
 # Each element of the result is a sum over the channels of its group and over the kernel. This takes 2 N C_out O C_in/g
@@ -232,8 +222,6 @@ CONVOLUTION_SIGNATURES = {
     "aten::slow_conv3d_forward": "self weight kernel_size bias stride padding",
     "aten::slow_conv_dilated2d": "self weight kernel_size bias stride padding dilation",
     "aten::slow_conv_transpose2d": "self weight kernel_size bias stride padding output_padding dilation",
-}
-BACKWARD = {
     "aten::convolution_backward": "grad_output input weight bias_sizes stride padding dilation transposed "
     "output_padding groups output_mask",
 }
@@ -303,24 +291,18 @@ def _each(values: list[int], dimensions: int) -> list[int]:
     return list(values) * dimensions if len(values) == 1 else list(values)
 
 
-CONVOLUTION_FORMULAS = {**dict.fromkeys(CONVOLUTION_SIGNATURES, forward_cost), **dict.fromkeys(BACKWARD, backward_cost)}
-CONVOLUTION_SIGNATURES |= BACKWARD
-
-
 # Costs of recurrent layers (LSTM, GRU, plain), by the equations in torch.nn.LSTM, GRU and RNN.
 #
 # At each position, every weight is multiplied once per sequence, which takes 2 operations per weight. The gradient of
 # the weights takes as many operations, and so does the gradient of their factors. The input's gradient is left out if
 # it is not requested.
 
-SIGNATURES = {
+RECURRENT_SIGNATURES = {
     "aten::_cudnn_rnn": "input weight weight_stride0 weight_buf hx cx mode hidden_size proj_size num_layers "
     "batch_first dropout train bidirectional batch_sizes dropout_state",
     "aten::mkldnn_rnn_layer": "input weight0 weight1 weight2 weight3 hx_ cx_ reverse batch_sizes mode hidden_size",
     "aten::_thnn_fused_lstm_cell": "input_gates hidden_gates cx input_bias hidden_bias",
     "aten::_thnn_fused_gru_cell": "input_gates hidden_gates hx input_bias hidden_bias",
-}
-RECURRENT_BACKWARD = {
     "aten::_cudnn_rnn_backward": "input weight weight_stride0 weight_buf hx cx output grad_output grad_hy grad_cy mode "
     "hidden_size proj_size num_layers batch_first dropout train bidirectional batch_sizes dropout_state reserve "
     "output_mask",
@@ -402,7 +384,14 @@ def gru_cell_cost(call: Call) -> Needed:
     return Needed(0, prod(call.shape("hx")) * PER_UNIT[GRU], call.every_bytes() + call.bytes_of("hx"))
 
 
+# All but products of matrices.
 FORMULAS = {
+    **dict.fromkeys(CONVOLUTION_SIGNATURES, forward_cost),
+    "aten::convolution_backward": backward_cost,
+    **dict.fromkeys(HEADS_FIRST, heads_first_cost),
+    **dict.fromkeys(HEADS_BEHIND, heads_last_cost),
+    "aten::_native_multi_head_attention": attention_cost,
+    "aten::_transformer_encoder_layer_fwd": layer_cost,
     "aten::_cudnn_rnn": cudnn_cost,
     "aten::_cudnn_rnn_backward": cudnn_backward_cost,
     "aten::mkldnn_rnn_layer": recurrent_layer_cost,
@@ -410,4 +399,4 @@ FORMULAS = {
     "aten::_thnn_fused_lstm_cell": lstm_cell_cost,
     "aten::_thnn_fused_gru_cell": gru_cell_cost,
 }
-SIGNATURES |= RECURRENT_BACKWARD
+SIGNATURES = CONVOLUTION_SIGNATURES | HEADS_FIRST | HEADS_BEHIND | TRANSFORMER_SIGNATURES | RECURRENT_SIGNATURES

@@ -1,37 +1,27 @@
-"""Computes the costs of operators: of one call, of a trace's calls without nested ones, and of launches."""
+"""Computes the costs of operators: of one call, and of calls without nested ones."""
 
-import json
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from profzoo.op_costs import elementwise, layers
 from profzoo.op_costs.operator_calls import LISTED, Call, Needed
 
 FORMULAS: dict[str, Callable[[Call], Needed]] = {
     **layers.MATMUL_FORMULAS,
-    **layers.CONVOLUTION_FORMULAS,
-    **layers.ATTENTION_FORMULAS,
     **layers.FORMULAS,
-    **layers.TRANSFORMER_FORMULAS,
     **elementwise.ELEMENTWISE_FORMULAS,
     **elementwise.FORMULAS,
 }
 _INPUTS = {
     **layers.MATMUL_SIGNATURES,
-    **layers.CONVOLUTION_SIGNATURES,
-    **layers.ATTENTION_SIGNATURES,
     **layers.SIGNATURES,
-    **layers.TRANSFORMER_SIGNATURES,
     **elementwise.ELEMENTWISE_SIGNATURES,
     **elementwise.SIGNATURES,
 }
 SIGNATURES = {name: inputs.split() for name, inputs in _INPUTS.items()}
 COLUMNS = ["needed_product_flop", "needed_other_flop", "needed_bytes"]
-INPUTS = ["operator", "dims", "types", "values"]
 
 
 def operator_cost(
@@ -63,22 +53,6 @@ def operator_cost(
         return None
 
 
-def call_costs(calls: pd.DataFrame) -> pd.DataFrame:
-    """Return COLUMNS of each call: its cost without the cost of nested calls; NaN if unknown.
-
-    These costs may be added up over any rows. A fused operator counts only for its own work.
-
-    Args:
-        calls: one row per call, each after its caller. Columns: INPUTS, where all but `operator` are lists or JSON
-            texts of lists; `parent`, the position of the calling row, -1 for none.
-    """
-    wholes = _wholes(calls)
-    known = np.flatnonzero(~np.isnan(wholes).any(axis=1))
-    own, _ = exclusive_costs(wholes[known], known, calls["parent"].to_numpy())
-    wholes[known] = own
-    return pd.DataFrame(wholes, index=calls.index, columns=COLUMNS)
-
-
 def exclusive_costs(wholes: np.ndarray, known: np.ndarray, parents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return each call's cost without nested ones, and the nearest enclosing call whose cost is known.
 
@@ -102,18 +76,3 @@ def exclusive_costs(wholes: np.ndarray, known: np.ndarray, parents: np.ndarray) 
     own = wholes.copy()
     np.subtract.at(own, np.searchsorted(known, callers[called]), wholes[called])
     return np.maximum(own, 0), holder
-
-
-def _wholes(calls: pd.DataFrame) -> np.ndarray:
-    """Return the cost of each call with all nested calls, shape (calls, len(COLUMNS)); NaN if unknown."""
-    texts = [[value if isinstance(value, str) else json.dumps(value) for value in calls[name]] for name in INPUTS[1:]]
-    found = [_of_text(*call) for call in zip(calls["operator"], *texts, strict=True)]
-    return np.array(found, dtype=np.float64).reshape(len(calls), len(COLUMNS))
-
-
-@cache
-def _of_text(operator: str, dims: str, types: str, values: str) -> tuple[float, float, float]:
-    if operator not in FORMULAS:
-        return (np.nan,) * 3
-    found = operator_cost(operator, json.loads(dims or "[]"), json.loads(types or "[]"), json.loads(values or "[]"))
-    return (np.nan,) * 3 if found is None else (found.product_flop, found.other_flop, found.bytes)

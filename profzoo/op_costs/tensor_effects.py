@@ -47,16 +47,7 @@ COMPARISONS = frozenset(NAMES["comparison"].split())
 FORMULAS = {
     POINTWISE: (*elementwise.POINTWISE, *COMPARISONS),
     NORM: (*elementwise.BATCH_NORMS, *elementwise.LAYER_NORMS, *elementwise.NORMS_BACKWARD),
-    OPAQUE: [
-        name.removeprefix(ATEN)
-        for formulas in (
-            layers.ATTENTION_FORMULAS,
-            layers.CONVOLUTION_FORMULAS,
-            layers.FORMULAS,
-            layers.TRANSFORMER_FORMULAS,
-        )
-        for name in formulas
-    ],
+    OPAQUE: [name.removeprefix(ATEN) for name in layers.FORMULAS],
     LISTS: tuple(elementwise.LISTS),
 }
 INSIDE = {f"{name.removesuffix('_')}_": POINTWISE for name in (*FORMULAS[POINTWISE], *NAMES[POINTWISE].split())}

@@ -45,9 +45,7 @@ def root_mean_square(errors: Sequence[float]) -> float:
     return float(np.sqrt(np.mean(np.square(errors))))
 
 
-def error_tolerance(
-    known: Sequence[float], count: int, precision: str, reference: str, rate: float = FALSE_ALARMS
-) -> float:
+def error_tolerance(known: Sequence[float], count: int, precision: str, reference: str) -> float:
     """Return the largest root mean square of `count` errors that rounding explains.
 
     Args:
@@ -55,10 +53,13 @@ def error_tolerance(
         count: number of the errors that are compared with them.
         precision: format of the compared computation.
         reference: format of the computation that is right. Of a wider one, errors are scaled by the units of rounding.
-        rate: probability that rounding alone exceeds the tolerance.
     """
-    freedom = float(min(count, MOST_INDEPENDENT)), float(min(len(known), MOST_INDEPENDENT))
-    return min(_tolerance(root_mean_square(known), freedom, precision, reference, rate), NEVER_ALLOWED)
+    from scipy import special  # type: ignore[import-untyped]
+
+    unit, freedom = unit_of_rounding(precision), [min(each, MOST_INDEPENDENT) for each in (count, len(known))]
+    scale = root_mean_square(known) * max(unit / unit_of_rounding(reference), 1.0)
+    tolerance = scale * float(np.sqrt(special.fdtri(*freedom, 1 - FALSE_ALARMS)))
+    return min(max(tolerance, ALWAYS_ALLOWED * unit), NEVER_ALLOWED)
 
 
 def repeated_factor(count: int, runs: Sequence[int], rate: float = FALSE_ALARMS) -> float:
@@ -66,18 +67,10 @@ def repeated_factor(count: int, runs: Sequence[int], rate: float = FALSE_ALARMS)
 
     runs: number of errors of each run, of which at most MOST_OF_A_RUN count.
     """
-    from scipy import special  # type: ignore[import-untyped]
+    from scipy import special
 
     freedom = float(min(count, MOST_INDEPENDENT)), float(sum(min(one, MOST_OF_A_RUN) for one in runs))
     return float(np.sqrt(special.fdtri(*freedom, 1 - rate)))
-
-
-def _tolerance(scale: float, freedom: tuple[float, float], precision: str, reference: str, rate: float) -> float:
-    from scipy import special
-
-    unit = unit_of_rounding(precision)
-    wider = max(unit / unit_of_rounding(reference), 1.0)
-    return max(scale * wider * float(np.sqrt(special.fdtri(*freedom, 1 - rate))), ALWAYS_ALLOWED * unit)
 
 
 def student_quantile(freedom: float, rate: float = FALSE_ALARMS) -> float:
@@ -87,10 +80,10 @@ def student_quantile(freedom: float, rate: float = FALSE_ALARMS) -> float:
     return float(special.stdtrit(freedom, 1 - rate / 2))
 
 
-def spread_tolerance(values: Sequence[float], rate: float = FALSE_ALARMS) -> float:
+def spread_tolerance(values: Sequence[float]) -> float:
     """Return how far one more value may be from the mean of at least two others, if it is drawn as they are."""
     spread = float(np.std(values, ddof=1) * np.sqrt(1 + 1 / len(values)))
-    return student_quantile(len(values) - 1, rate) * spread
+    return student_quantile(len(values) - 1) * spread
 
 
 def vary_together(one: Sequence[float], other: Sequence[float], rate: float = FALSE_ALARMS) -> bool:

@@ -159,14 +159,14 @@ def _estimate(values: np.ndarray, bound: float, error: float, known: Spread) -> 
     )
 
 
-def is_precise(logarithms: Sequence[float], margin: float, error: float = ERROR) -> bool:
+def is_precise(logarithms: Sequence[float], margin: float) -> bool:
     """Return whether the mean of processes is known to the margin: at any look, its interval is no wider to each side.
 
     logarithms: of the times of a step, one per process. margin: relative, such as 0.02.
     """
     values = np.asarray(logarithms, dtype=float)
     looks = ((estimate_size(values[:at]), share) for at, share in _given_looks(len(values)))
-    return any(np.diff(size.interval(1 - error * share)) / 2 <= np.log1p(margin) for size, share in looks)
+    return any(np.diff(size.interval(1 - ERROR * share)) / 2 <= np.log1p(margin) for size, share in looks)
 
 
 def estimate_size(between: np.ndarray) -> Size:

@@ -95,10 +95,7 @@ def explain_disagreements(agreement: pd.DataFrame, coverage: pd.DataFrame) -> pd
     elsewhere = {(row.model, row.phase): row.missing for row in chosen.itertuples()}
     flags, causes = [], []
     for _, row in agreement.iterrows():
-        found = {
-            "launches": row["launches_spread"] > LAUNCHES,
-            "time": row["gpu_ns_spread"] > TIME,
-        }
+        found = {"launches": row["launches_spread"] > LAUNCHES, "time": row["gpu_ns_spread"] > TIME}
         reasons = []
         if any(found.values()) and tuple(row[CELL]) in elsewhere:
             missing = elsewhere[tuple(row[CELL])]
@@ -155,12 +152,7 @@ def add_version_columns(
 
 # Compares the kernel tables of all cells with the peaks of the GPU that they ran on.
 
-LEVELS = {
-    "cell": [],
-    "class": ["class"],
-    "range": ["range"],
-    "launch": LAUNCH,
-}
+LEVELS = {"cell": [], "class": ["class"], "range": ["range"], "launch": LAUNCH}
 LEADING = ["level", *CELL, *LEVELS["launch"]]
 
 
@@ -214,8 +206,6 @@ def concatenate_cells(paths: Sequence[str], table: Table) -> pd.DataFrame:
 
 # Makes the tables across cells from every exported cell.
 
-TABLE_FILES = ("../tools/*/activity.py",)
-EXTENDED_TABLES = ("tools/*/activity.py",)
 Exported = list[tuple[str, Mapping[str, str], pd.DataFrame, "Sidecar"]]
 # Of sidecars of all tools.
 OF_TOOL: fact.Needs = {"step_ns": fact.POSITIVE, **steps_per_export.NEEDS}
@@ -277,10 +267,7 @@ def tabulate_cells(inputs: Mapping[str, Sequence[str]], outputs: Mapping[str, st
     ]
     covered = cell_tables.coverages(compared)
     write_csv(covered, outputs["coverage"])
-    write_csv(
-        explain_disagreements(cell_tables.agreement(cells, activity, walls), covered),
-        outputs["agreement"],
-    )
+    write_csv(explain_disagreements(cell_tables.agreement(cells, activity, walls), covered), outputs["agreement"])
 
 
 # Makes the table of percentiles across cells: of the times of steps, and of the tokens that they generate.

@@ -545,10 +545,7 @@ NOT_ALL = (
 
 
 def make_tables(
-    sets: Sequence[pd.DataFrame],
-    census: pd.DataFrame | None,
-    steps: float,
-    operators: Mapping[str, str] | None = None,
+    sets: Sequence[pd.DataFrame], census: pd.DataFrame | None, steps: float, operators: Mapping[str, str] | None = None
 ) -> tuple[dict[str, pd.DataFrame], list[str]]:
     """Return the tables by name (TABLES), and notes for the log.
 

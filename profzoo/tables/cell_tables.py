@@ -267,9 +267,7 @@ def add_tool_columns(
     return baseline.merge(pd.DataFrame(rows), on=CELL, how="left")
 
 
-def activity(
-    exported: "Iterable[tuple[str, Mapping[str, str], pd.DataFrame, Sidecar]]",
-) -> pd.DataFrame:
+def activity(exported: "Iterable[tuple[str, Mapping[str, str], pd.DataFrame, Sidecar]]") -> pd.DataFrame:
     """Return one row per cell, tool, range and kernel (on a CPU: operator), per step, longest first.
 
     `share` is relative to the time that the tool saw in the cell. Operators of torch count with their own time, without
@@ -291,9 +289,7 @@ def activity(
     return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
 
 
-def ranges(
-    exported: "Iterable[tuple[str, Mapping[str, str], pd.DataFrame, Sidecar]]",
-) -> pd.DataFrame:
+def ranges(exported: "Iterable[tuple[str, Mapping[str, str], pd.DataFrame, Sidecar]]") -> pd.DataFrame:
     """Return one row per cell, tool and range, per step: GPU time of the kernels launched in it, or CPU time.
 
     `clock` says which: gpu, or cpu for a cell that ran on a CPU. Launches outside of all parts have an empty range. On
@@ -362,9 +358,7 @@ def coverages(compared: Iterable[tuple[Mapping[str, str], str, pd.DataFrame]]) -
 
 
 def agreement(
-    baseline: pd.DataFrame,
-    activities: pd.DataFrame,
-    walls: Iterable[tuple[str, Mapping[str, str], float]],
+    baseline: pd.DataFrame, activities: pd.DataFrame, walls: Iterable[tuple[str, Mapping[str, str], float]]
 ) -> pd.DataFrame:
     """Return one row per cell: launches and GPU time per step by tool, and each tool's slowdown.
 

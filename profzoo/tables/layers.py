@@ -221,7 +221,7 @@ def operators_table(called: pd.DataFrame, joined: Joined, peaks: Mapping[str, fl
     if DIVIDED in called:
         columns, told = [*OPERATORS, *OF_COMPILED], describe_divided(called, OWNER, DIVIDED)
         called = _summed(called[[*OWNER, *SUMS]], OWNER).merge(told, on=OWNER)
-    table = _shared(called, called["total_ns"].sum()).merge(_counted(joined, OWNER, peaks), on=OWNER, how="left")
+    table = _shared(called, called["total_ns"].sum()).merge(count_work(joined, OWNER, peaks), on=OWNER, how="left")
     table["bound"] = table["bound"].fillna("")
     return table.sort_values("total_ns", ascending=False, kind="stable")[columns].reset_index(drop=True)
 
@@ -260,9 +260,15 @@ def layers(
 
 def _nodes(own: pd.DataFrame, sums: Sequence[str]) -> pd.DataFrame:
     """Return sums over each module and all modules below it."""
+    return _summed(_spread_upwards(own)[[*NODE, *sums]], NODE)
+
+
+def _spread_upwards(own: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of modules again for each module above them, the root's first."""
     paths = own["module"].map(path_to)
-    parts = [own.assign(module=paths.str[depth])[paths.str.len() > depth] for depth in range(paths.str.len().max())]
-    return _summed(pd.concat([part[[*NODE, *sums]] for part in parts], ignore_index=True), NODE)
+    deepest = int(paths.str.len().max()) if len(own) else 0
+    parts = [own.assign(module=paths.str[depth])[paths.str.len() > depth] for depth in range(deepest)]
+    return pd.concat(parts, ignore_index=True) if parts else own
 
 
 def _shared(table: pd.DataFrame, total: float) -> pd.DataFrame:
@@ -288,7 +294,7 @@ def _in_order(table: pd.DataFrame, modules: Iterable[str]) -> pd.DataFrame:
 def _tree(joined: Joined, peaks: Mapping[str, float]) -> pd.DataFrame:
     """Return COUNTED of each module and direction, including all modules below it."""
     if not joined.sets:
-        return _counted(joined, NODE, peaks)
+        return count_work(joined, NODE, peaks)
     parts = joined_step.part_totals(joined)
     paths, own_paths = joined.launches["module"].map(path_to), parts["module"].map(path_to)
     found = []
@@ -296,11 +302,11 @@ def _tree(joined: Joined, peaks: Mapping[str, float]) -> pd.DataFrame:
         # No launch as a whole may be as deep as the parts of compiled ones.
         own = joined.launches.assign(module=paths.str[depth].astype("object").fillna(""))
         its = parts.assign(module=own_paths.str[depth].astype("object").fillna("")) if len(parts) else parts
-        found.append(_counted(joined.of(own), NODE, peaks, its).query("module != ''"))
+        found.append(count_work(joined.of(own), NODE, peaks, its).query("module != ''"))
     return pd.concat(found, ignore_index=True)
 
 
-def _counted(
+def count_work(
     joined: Joined, by: Sequence[str], peaks: Mapping[str, float], parts: pd.DataFrame | None = None
 ) -> pd.DataFrame:
     """Return COUNTED of each group of launches, from rows of one launch configuration, each with its own bound.
@@ -345,10 +351,7 @@ class StepRows:
         """Return a tree of layers with IN_STEPS and OF_STEPS, which count launches of modules below, too."""
         launched = divide_parts(self.launched, [])
         own = launched[[*NODE, RANGE_NAMES_STEP]].drop_duplicates().astype(dict.fromkeys(NODE, "object"))
-        paths = own["module"].map(path_to)
-        deepest = int(paths.str.len().max()) if len(own) else 0
-        parts = [own.assign(module=paths.str[depth])[paths.str.len() > depth] for depth in range(deepest)]
-        return self._joined(table, pd.concat(parts) if parts else own, NODE)
+        return self._joined(table, _spread_upwards(own), NODE)
 
     def _joined(self, table: pd.DataFrame, launched: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
         found = (

@@ -22,7 +22,6 @@ from profzoo.what_if import tables as replay
 
 # Chooses which tool's numbers of a cell to show.
 
-PREFERRED_FILES = ("../tools/*/activity.py",)
 EXTENDED = ("tools/*/activity.py",)
 
 
@@ -182,7 +181,7 @@ TABLES: Mapping[str, Table] = {
         },
         # Without a trace it has no others.
         optional={
-            **{name: column for name, column in nsys_steps.TABLE.columns.items() if name not in STEP_LEADING},
+            **STEPS_OF_TRACES,
             **nsys_steps.TABLE.optional,
             "waiting_ns": Column(
                 NUMBER, "Time per step in which only kernels ran that communicate and waited for other processes.",

@@ -18,11 +18,10 @@ from profzoo.range_names import DOMAIN, PREFIX, REST
 from profzoo.range_names import STEP as RANGE_NAMES_STEP
 from profzoo.range_names import WHOLE_STEP as STEP
 from profzoo.tables import layers, roofline
-from profzoo.tables.layers import ALIGNED, COUNTED, HELD, ROUNDING, Others
+from profzoo.tables.layers import ALIGNED, COUNTED, ROUNDING, Others
 from profzoo.tables.steps_per_export import NEEDS as OF_SIDECAR
 from profzoo.tables.steps_per_export import count_profiled_steps
 from profzoo.tools import user_ranges
-from profzoo.tools.ncu.raw_page import CONFIGURATION
 from profzoo.tools.nsys import TOOL as TOOL
 from profzoo.tools.nsys.events import launches
 from profzoo.tools.nsys.events.launches import is_outside_steps, launch_times, read_step_launches
@@ -338,7 +337,5 @@ def _count_work(joined: Joined, paths: pd.DataFrame, peaks: Mapping[str, float])
         at = joined.launches["module"].map(lambda name, depth=depth: chains[name][depth : depth + 1])
         own = joined.launches.assign(range=at.str[0])
         own = own[own["range"].notna()]
-        rows = joined_step.totals(joined.of(own), [*NODE, *CONFIGURATION])
-        held = roofline.bound_groups(rows, NODE, peaks)[[*NODE, *HELD]]
-        found.append(roofline.sums(rows, NODE).merge(held, on=NODE)[[*NODE, *COUNTED]])
+        found.append(layers.count_work(joined.of(own), NODE, peaks))
     return pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=[*NODE, *COUNTED])

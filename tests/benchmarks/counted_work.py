@@ -23,8 +23,7 @@ from profzoo.config import configuration as config
 from profzoo.harness import interface
 from profzoo.harness.observers.recorders import Recorder
 from profzoo.harness.step import step_loop
-from profzoo.op_costs.operators import call_costs
-from tests.trace_calls import list_calls
+from tests.trace_calls import list_calls, needed_by_calls
 
 CPU = torch.device("cpu")
 
@@ -39,7 +38,7 @@ def needed(model: str, phase: str) -> pd.Series:
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(trace))
-        return call_costs(list_calls(json.loads(trace.read_text())["traceEvents"])).sum()
+        return needed_by_calls(list_calls(json.loads(trace.read_text())["traceEvents"])).sum()
 
 
 def main(results: str = "results") -> None:

@@ -186,7 +186,7 @@ def read_by_all(path: Path) -> dict[str, Any]:
         "by_step": launches.read_step_launches(path),
         "host": program.host,
         "gpu": program.gpu,
-        "typical": median_step.read_typical_step(path),
+        "typical": (median_step.read_step_with_tracks(path) or [None])[0],
     }
 
 

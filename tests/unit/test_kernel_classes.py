@@ -122,7 +122,7 @@ def test_a_kernel_of_several_operators_is_of_the_one_with_most_time() -> None:
 def test_a_rule_about_operators_names_classes() -> None:
     rule = {"class": "gemm", "match": "x", "why": "y", "instead_of": ["gem"]}
     with pytest.raises(ConfigError, match="kernel class 'gem' of rule 'x': did you mean 'gemm'"):
-        kernel_classes.parse_operator_rules({"classes": {"gemm": ""}, "operators": [rule]})
+        kernel_classes.parse_rules({"classes": {"gemm": ""}, "operators": [rule]}, "operators")
 
 
 def test_kernels_of_a_recording(recording: Callable) -> None:

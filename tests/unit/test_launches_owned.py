@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 
 from profzoo.launches import joined_step
-from profzoo.launches.cross_tool import match_steps
 from profzoo.launches.joined_step import BY, join_launches, join_totals, owners_of, times_of
 from profzoo.tools.ncu.estimates import GPU_TIME
 from tests.unit.test_cross_tool import launches
@@ -50,8 +49,6 @@ def test_launches_of_no_step_say_nothing() -> None:
     rows = launches("abab", step=[np.nan, np.nan, 0, 0], owner=list("XYPQ"), ns=[50.0, 60.0, 5.0, 6.0])
     assert told(owners_of(launches("ab"), rows, ["owner"])) == ("PQ", "ll")
     assert times_of(launches("ab"), rows)["nsys_ns"].tolist() == [5, 6]
-    found = match_steps(rows, launches("ab"))
-    assert found["launch"].fillna(-1).tolist() == [-1, -1, 0, 1] and not found["ambiguous"].any()
 
 
 def test_an_owner_of_which_something_is_unknown_is_one_nevertheless() -> None:

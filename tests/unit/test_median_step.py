@@ -18,9 +18,15 @@ from tests.unit.test_nsys_steps import COPY, LAUNCH, OTHER, trace
 from tests.unit.test_nsys_tables import ONE, TWO
 
 
+def typical_step(path: Path) -> median_step.Timeline:
+    found = median_step.read_step_with_tracks(path)
+    assert found is not None
+    return found[0]
+
+
 def test_streams_of_two_gpus_have_a_row_each(recording: Callable, tmp_path: Path) -> None:
     shutil.copyfile(recording("nsys/train.sqlite"), path := tmp_path / "t.sqlite")
-    (alone,) = median_step.read_typical_step(path)["streams"].values()
+    (alone,) = typical_step(path)["streams"].values()
     with closing(sqlite3.connect(path)) as database:
         database.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET deviceId = 1 WHERE rowid % 4 = 0")
         database.commit()
@@ -85,8 +91,7 @@ def test_a_typical_step_by_hand_and_nothing_of_other_processes(tmp_path: Path) -
     """Times from the step's start, or from the end of what the GPU was still at: it was busy until 105."""
     path = with_streams(tmp_path, RANGES, CALLS, [(30, 105, 1), (150, 170, 2)], [(172, 190, 3, TO_DEVICE)])
     add_process(path, TWO - ONE)
-    found = median_step.read_typical_step(path)
-    assert found is not None
+    found = typical_step(path)
     assert json.loads(json.dumps(found)) == found
     named = {
         kind: [[start, ns, found["names"][name]] for start, ns, name in found[kind]] for kind in ("ranges", "calls")
@@ -127,8 +132,7 @@ def test_launches_and_gaps_are_merged_by_slots_of_the_steps_time_wherever_it_beg
 def test_a_typical_step_that_is_alone_and_a_kernel_without_a_call(tmp_path: Path) -> None:
     """Busy from 30 to 40 and from 60 to 130, which is as long as the step takes; the latter kernel's call is not known."""
     path = with_streams(tmp_path, [("step", 0, 100)], [(LAUNCH, 20, 25, 1)], [(30, 40, 1), (60, 130, 2)])
-    found = median_step.read_typical_step(path)
-    assert found is not None
+    found = typical_step(path)
     assert (found["step"], found["steps"], found["ns"]) == (1, 1, 130)
     assert [row[:2] for row in found["streams"]["7"]] == [[30, 10], [60, 70]]
     by_cause = {cause: [gap[:2] for gap in found["gaps"] if gap[2] == at] for at, cause in enumerate(nsys_steps.CAUSES)}
@@ -141,8 +145,7 @@ def test_copies_are_named_by_where_they_go(tmp_path: Path) -> None:
     kinds = [*named, 0, 3, 7, 9, 11]
     calls = [(COPY, 20 + place, 21 + place, place) for place, _ in enumerate(kinds, 1)]
     copies = [(30 + 5 * place, 34 + 5 * place, place, kind) for place, kind in enumerate(kinds, 1)]
-    found = median_step.read_typical_step(with_streams(tmp_path, [("step", 0, 100)], calls, [], copies))
-    assert found is not None
+    found = typical_step(with_streams(tmp_path, [("step", 0, 100)], calls, [], copies))
     assert [found["names"][row[2]] for row in found["streams"]["7"]] == [named.get(kind, "copy") for kind in kinds]
 
 

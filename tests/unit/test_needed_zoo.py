@@ -11,9 +11,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from profzoo.cell import settings
 from profzoo.harness.observers.recorders import Recorder
 from profzoo.harness.step import step_loop
-from profzoo.op_costs.operators import call_costs, operator_cost
+from profzoo.op_costs.operators import operator_cost
 from tests import slow, zoo
-from tests.trace_calls import list_calls
+from tests.trace_calls import list_calls, needed_by_calls
 
 # What torch has no formula for.
 UNCOUNTED = ("aten::mkldnn_rnn_layer", "aten::mkldnn_rnn_layer_backward", "aten::mv",
@@ -63,7 +63,7 @@ def counted_again(table: pd.DataFrame) -> int:
 )
 def test_products_of_a_step_are_those_that_torch_counts(name: str, phase: str, tmp_path: Path) -> None:
     table = traced(name, phase, tmp_path / "trace.json")
-    own = call_costs(table)
+    own = needed_by_calls(table)
     with FlopCounterMode(display=False) as counter:
         step(name, phase)
     ours = own["needed_product_flop"][~table["operator"].isin(UNCOUNTED)].sum()
@@ -79,7 +79,7 @@ def test_products_of_a_step_are_those_that_torch_counts(name: str, phase: str, t
 def test_the_parts_of_a_fused_encoder_layer_are_within_it(tmp_path: Path) -> None:
     """On the CPU it calls operators for all its products, so that what is left to itself has none."""
     table = traced("bert", "inference", tmp_path / "trace.json")
-    own = call_costs(table)["needed_product_flop"].groupby(table["operator"]).sum()
+    own = needed_by_calls(table)["needed_product_flop"].groupby(table["operator"]).sum()
     layer = table[table["operator"] == "aten::_transformer_encoder_layer_fwd"].iloc[0]
     whole = operator_cost(layer.operator, *(json.loads(layer[name]) for name in ("dims", "types", "values")))
     assert whole is not None and own["aten::_transformer_encoder_layer_fwd"] == 0

@@ -1,17 +1,15 @@
 """What operators need: numbers worked out by hand, and inputs of other kinds, left out or told in part."""
 
-import json
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
 from profzoo.op_costs import elementwise
 from profzoo.op_costs.elementwise import ALIKE, COPIED, LISTS, POINTWISE, REDUCED, broadcast
 from profzoo.op_costs.operator_calls import ITEM_BYTES, Call, Needed, UnknownError
-from profzoo.op_costs.operators import COLUMNS, FORMULAS, INPUTS, SIGNATURES, call_costs, exclusive_costs, operator_cost
+from profzoo.op_costs.operators import FORMULAS, SIGNATURES, exclusive_costs, operator_cost
 
 ATEN = torch.ops.aten
 
@@ -468,27 +466,13 @@ def test_convolutions_of_one_and_three_dimensions() -> None:
 
 def test_calls_without_what_they_call_whatever_is_between() -> None:
     """A layer of 240 + 24 operations that makes the product by way of one that nobody knows, and a sum apart."""
-    table = pd.DataFrame(
-        {
-            "operator": ["aten::addmm", "aten::unknown", "aten::mm", "aten::add", "aten::mm"],
-            "dims": [json.dumps([[6], [4, 5], [5, 6]]), "", json.dumps([[4, 5], [5, 6]]), json.dumps([[6]]), ""],
-            "types": [json.dumps(["float"] * 3), "", json.dumps(["float"] * 2), json.dumps(["float"]), ""],
-            "values": [json.dumps([""] * 3), "", json.dumps([""] * 2), json.dumps([""]), ""],
-            "parent": [-1, 0, 1, -1, -1],
-        },
-        index=[7, 8, 9, 10, 11],
-    )
-    found = call_costs(table)
-    assert found.index.tolist() == [7, 8, 9, 10, 11] and list(found.columns) == COLUMNS
+    wholes = np.array([of("addmm", (6,), (4, 5), (5, 6)), of("mm", (4, 5), (5, 6)), of("add", (6,))])
+    own, holder = exclusive_costs(wholes, np.array([0, 2, 3]), np.array([-1, 0, 1, -1, -1]))
     # Bytes: 4 * (6 + 20 + 30 + 24) less 4 * (20 + 30 + 24).
-    assert found.fillna(-1).to_numpy().tolist() == [[0, 24, 24], [-1] * 3, [240, 0, 296], [0, 6, 48], [-1] * 3]
-    lists = table.head(1).assign(dims=[[[6], [4, 5], [5, 6]]], types=[["float"] * 3], values=[[""] * 3])
-    assert call_costs(lists).to_numpy().tolist() == [[240, 24, 320]]
+    assert own.tolist() == [[0, 24, 24], [240, 0, 296], [0, 6, 48]] and holder.tolist() == [0, 0, 2, 3, -1]
 
 
 def test_of_calls_that_nobody_knows_there_is_no_holder() -> None:
-    nothing = call_costs(pd.DataFrame({name: [] for name in INPUTS} | {"parent": np.array([], dtype=int)}))
-    assert nothing.empty and list(nothing) == COLUMNS
     own, holder = exclusive_costs(np.empty((0, 3)), np.array([], dtype=int), np.array([-1, 0, 1]))
     assert own.shape == (0, 3) and holder.tolist() == [-1, -1, -1]
     own, holder = exclusive_costs(np.array([[5.0]]), np.array([2]), np.array([-1, 0, 1, 2, 0]))

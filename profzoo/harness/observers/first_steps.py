@@ -36,10 +36,14 @@ def sample_outputs(outputs: Any) -> list[float]:
     tensors = [one.flatten() for one in _numbers(outputs) if one.numel() and not one.is_complex()]
     found: list[float] = []
     for tensor in tensors[:SAMPLE]:
-        count = min(len(tensor), SAMPLE // min(len(tensors), SAMPLE))
-        places = torch.arange(count, device=tensor.device) * len(tensor) // count
-        found += tensor[places].double().tolist()
+        found += _pick(tensor, SAMPLE // min(len(tensors), SAMPLE)).tolist()
     return found
+
+
+def _pick(tensor: Tensor, most: int = SAMPLE) -> Tensor:
+    """At most so many values of a flat tensor, from fixed positions all over it."""
+    count = min(len(tensor), most)
+    return tensor[torch.arange(count, device=tensor.device) * len(tensor) // count].double()
 
 
 @dataclass(frozen=True)
@@ -62,11 +66,9 @@ def sample_on_device(outputs: Any) -> list[DeviceSample]:
     tensors = [part.flatten() for part in found if part.numel() and not part.is_complex()][:SAMPLE]
     samples = []
     for tensor in tensors:
-        count = min(len(tensor), SAMPLE // len(tensors))
-        places = torch.arange(count, device=tensor.device) * len(tensor) // count
         numbers = tensor if tensor.is_floating_point() else None
         rms = None if numbers is None else _root_mean_square(numbers)
-        samples.append(DeviceSample(tensor[places].double(), rms))
+        samples.append(DeviceSample(_pick(tensor, SAMPLE // len(tensors)), rms))
     return samples
 
 
@@ -198,9 +200,7 @@ class FirstSteps:
             return found
         with suppress(Exception):
             for one in (one.detach() for one in weights if one.is_floating_point() and one.numel()):
-                count = min(one.numel(), SAMPLE)
-                places = torch.arange(count, device=one.device) * one.numel() // count
-                found.append(one.flatten()[places].double())
+                found.append(_pick(one.flatten()))
         return found
 
     def read(self, losses: Sequence[float | None], last: Any) -> "StepNumbers":

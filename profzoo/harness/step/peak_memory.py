@@ -28,10 +28,7 @@ from profzoo.range_names import DOMAIN, MODULE, OTHERS, ROOT, STEP, WHOLE_STEP, 
 HELD = ("weights", "optimizer", "gradients", "inputs", "activations", "workspace", "other")
 MEMORY = "[memory]"
 MOMENTS = ("begin", "peak", "end")
-COLUMNS = (
-    *("order", "range", "module", "remedy"),
-    *(f"{name}_bytes" for name in (*MOMENTS, *HELD, "unused")),
-)
+COLUMNS = (*("order", "range", "module", "remedy"), *(f"{name}_bytes" for name in (*MOMENTS, *HELD, "unused")))
 # What was there before the step and has no known purpose.
 EARLIER = ("other", WHOLE_STEP)
 # Operators that allocate memory for their calling operator.

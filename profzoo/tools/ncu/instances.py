@@ -107,7 +107,6 @@ ADDRESS = re.compile(r"0x[0-9a-fA-F]+|\d{12,}")
 # When the kernel began in each replay that took samples; the second is of versions before 2025, and a few microseconds
 # earlier.
 STARTS = (re.compile(r"profiler__timestamp_workload_start_\d+"), re.compile(r"profiler__pmsampler_ctxsw_\d+"))
-CSV_LIMIT = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -154,7 +153,6 @@ def read_instances(printed: str, where: str) -> pd.DataFrame:
     Raises:
         DataError: the page is damaged.
     """
-    csv.field_size_limit(CSV_LIMIT)
     lines = [line for line in printed.split("\n") if line.strip() and not NOISE.match(line)]
     page = list(csv.reader(lines))
     if len(page) != 3 or len({len(row) for row in page}) != 1 or "CC" not in page[0]:

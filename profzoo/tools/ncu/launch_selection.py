@@ -395,12 +395,7 @@ def select_within_budget(launches: pd.DataFrame, census: pd.DataFrame, affordabl
 
 
 def select_sample(
-    options: PlanOptions,
-    name: str,
-    launches: pd.DataFrame,
-    census: pd.DataFrame,
-    prices: RunPrices,
-    one_run: bool,
+    options: PlanOptions, name: str, launches: pd.DataFrame, census: pd.DataFrame, prices: RunPrices, one_run: bool
 ) -> Selection:
     """Select one launch per configuration, and more launches until the expected error is as small as requested.
 

@@ -236,12 +236,7 @@ def _error(options: PlanOptions) -> float:
 
 
 def _chosen(
-    options: PlanOptions,
-    name: str,
-    estimate: _Estimate,
-    launches: pd.DataFrame,
-    whole: Selection,
-    census: pd.DataFrame,
+    options: PlanOptions, name: str, estimate: _Estimate, launches: pd.DataFrame, whole: Selection, census: pd.DataFrame
 ) -> tuple[str, Selection, ReplacedSample | None]:
     """Replay mode and launches, and what of a sample all launches are taken instead of; launches, whole: those that the
     set may take, and what is asked for of them."""

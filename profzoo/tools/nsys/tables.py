@@ -191,8 +191,7 @@ def _of_steps(held: int, ran: int, begins: bool, lacking: str | None) -> Iterato
 
 
 def _of_graphs(table: pd.DataFrame) -> Iterator[str]:
-    share = graph_share(table)
-    if share:
+    if share := graph_share(table):
         yield (
             f"{share:.0%} of GPU time is in CUDA graphs, each traced as one launch; nsys.cuda_graph: node shows their "
             "kernels"

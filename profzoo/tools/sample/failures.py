@@ -16,10 +16,7 @@ CAUSES: Sequence[tuple[str, str]] = (
         r"NVML: .*[Dd]river [Nn]ot [Ll]oaded",
         "the NVIDIA driver is not loaded: load its kernel module, or run where there is a GPU",
     ),
-    (
-        r"NVML: .*[Pp]ermission",
-        "NVML may not see the GPU: have the container or the batch system give it to this job",
-    ),
+    (r"NVML: .*[Pp]ermission", "NVML may not see the GPU: have the container or the batch system give it to this job"),
     (
         r"NVML: no GPU is visible",
         "NVML sees no GPU of this job: look at CUDA_VISIBLE_DEVICES and at what `nvidia-smi -L` lists",

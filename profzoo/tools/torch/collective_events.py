@@ -23,7 +23,7 @@ from profzoo.json_types import JsonObject
 from profzoo.op_costs.collectives import PAIRWISE, bus_factor, collective_kind, element_bytes
 from profzoo.range_names import LAUNCHING
 from profzoo.tools.kernel_signature import communicates
-from profzoo.tools.torch.trace import AGAIN, Trace, find_ranges, find_steps, look_up
+from profzoo.tools.torch.trace import AGAIN, Trace, find_calls, find_ranges, find_steps
 
 NAME, GROUP, SEQUENCE = "Collective name", "Process Group Ranks", "Seq"
 NEEDED = (NAME, "In msg nelems", "Out msg nelems", "dtype", "Group size")
@@ -87,11 +87,8 @@ def _surroundings(others: Mapping[str, Any]) -> tuple[int, int]:
 
 def _placed(rows: pd.DataFrame, trace: Trace, base: int) -> pd.DataFrame:
     """Return the rows with step and part of the step, by the moment when the host started the operation."""
-    calls = trace.calls
-    order = np.lexsort((calls["start"], calls["correlation"]))
-    order = order[calls["correlation"][order] >= 0]
     correlations = rows["correlation"].to_numpy(dtype=np.int64)
-    started = np.append(calls["start"], -1)[look_up(correlations, calls["correlation"][order], order)]
+    started = np.append(trace.calls["start"], -1)[find_calls(trace, correlations)]
     moments = np.where(correlations >= 0, started, rows["start_ns"].to_numpy(dtype=np.int64))
     rows = rows.assign(
         step=find_steps(moments, trace), range=np.array(RANGES, dtype=object)[find_ranges(moments, trace)]
@@ -161,21 +158,9 @@ def _is_communication(event: Any) -> bool:
 
 # Tells how fast a link was for an operation of a given size, from a probe that measured some sizes.
 
-LINK_COLUMNS = [
-    "collective",
-    "bytes",
-    "group_size",
-    "calls",
-    "time_ns",
-    "algorithm_bytes_per_s",
-    "bus_bytes_per_s",
-    "link",
-]
 TABLE = Table(
     columns={
         "collective": Column(TEXT, "Collective operation, such as `all_reduce`."),
-        "link": Column(
-            TEXT, "What joins the GPUs: `NV` and the number of NVLinks, PCIe's path, or `network`; empty if unknown."),
         "bytes": Column(COUNT, "Size of the operation, as nccl-tests counts it: of the whole buffer.", "byte"),
         "group_size": Column(COUNT, "Processes that took part.", "count"),
         "calls": Column(COUNT, "Calls in a row that were timed together.", "count"),
@@ -186,9 +171,12 @@ TABLE = Table(
         "bus_bytes_per_s": Column(
             AMOUNT.or_missing, "Bus bandwidth of nccl-tests: the same times 2(n-1)/n for an all-reduce of n "
             "processes, and (n-1)/n for all-gather, reduce-scatter and all-to-all.", "byte/s"),
+        "link": Column(
+            TEXT, "What joins the GPUs: `NV` and the number of NVLinks, PCIe's path, or `network`; empty if unknown."),
     },
     key=["collective", "bytes", "group_size"],
 )  # fmt: skip
+LINK_COLUMNS = [*TABLE.columns]
 
 
 def expected_time(probe: pd.DataFrame, collective: str, size: int, processes: int) -> float:

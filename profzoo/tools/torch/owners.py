@@ -11,7 +11,6 @@ from profzoo.io.common_columns import shared
 from profzoo.io.csv_tables import Table
 from profzoo.op_costs.operator_calls import ITEM_BYTES, LISTED, find_listed_type
 from profzoo.op_costs.operators import COLUMNS as NEEDED
-from profzoo.op_costs.operators import COLUMNS as OPERATORS_COLUMNS
 from profzoo.op_costs.operators import exclusive_costs, operator_cost
 from profzoo.range_names import DOMAIN, GENERATING, original_name, parse_module_range
 from profzoo.range_names import LAUNCHING as RANGE_NAMES_LAUNCHING
@@ -129,8 +128,7 @@ def _replaying_operators(trace: Trace, calls: np.ndarray) -> np.ndarray:
     A replay outside of operators may bear the ID of one that was over long before, so that times are compared too.
     """
     operators, ids, made = trace.operators, trace.calls["external"][calls], trace.calls["start"][calls]
-    order = np.argsort(operators["external"], kind="stable")
-    at = look_up(np.where(ids > 0, ids, -2), operators["external"][order], order)
+    at = _by_id(trace, ids)
     begin = np.append(operators["start"], 0)[at]
     end = begin + np.append(operators["ns"].astype(np.int64), -1)[at]
     return np.where((at >= 0) & (begin <= made) & (made <= end), ids, -1).astype(np.int64)
@@ -190,7 +188,7 @@ def known_operator_costs(
     of_lists = np.full(len(told), TYPES.index(LISTED)) if listed is None else listed[told]
     rows = np.stack([operators["name"][told], operators["inputs"][told], of_lists], axis=1)
     kinds, places = np.unique(rows, axis=0, return_inverse=True)
-    found = np.full((len(kinds), len(OPERATORS_COLUMNS)), np.nan)
+    found = np.full((len(kinds), len(NEEDED)), np.nan)
     for place, (name, inputs, kind) in enumerate(kinds.tolist()):
         dims, types, values, strides = trace.inputs[inputs]
         need = operator_cost(trace.texts[name], dims, types, values, strides, TYPES[kind])
@@ -219,7 +217,7 @@ def launch_costs(
     listed = np.full(len(parents), TYPES.index(LISTED))
     listed[operators[operators >= 0]] = [types[name] for name in names[operators >= 0]]
     known, own, holder = known_operator_costs(trace, parents, listed)
-    found = np.full((len(operators), len(OPERATORS_COLUMNS)), np.nan)
+    found = np.full((len(operators), len(NEEDED)), np.nan)
     if not len(known):
         return found
     held = np.where(operators >= 0, holder[operators], -1).astype(np.int64)
@@ -359,20 +357,24 @@ def own_operators(trace: Trace, nesting: Nesting, operators: np.ndarray) -> pd.D
 def tabulate_operators(trace: Trace) -> pd.DataFrame:
     """Return the same table for a run on the CPU: one row per operator call, with its self time."""
     nesting = nest_operators(trace)
-    operators = np.flatnonzero(kinds_of(trace) != MARK)
-    operators = operators[np.argsort(trace.operators["start"][operators], kind="stable")]
-    started = trace.operators["start"][operators]
-    frame = _owned(trace, nesting, operators, started, started, np.full(len(operators), "", dtype=object))
+    operators = order_by_start(trace, kinds_of(trace) != MARK)
+    frame = own_operators(trace, nesting, operators)
     columns = {
         "kind": pd.Categorical.from_codes(np.zeros(len(operators), dtype=np.int8), ["operator"]),
         "name": _texts(trace.operators["name"][operators], trace.texts),
         **{name: _known(np.full(len(operators), -1)) for name in ("stream", *SIZES)},
-        "start_ns": started,
+        "start_ns": trace.operators["start"][operators],
         "ns": exclusive_ns(trace, nesting.parent)[operators],
         "queued_ns": _known(np.full(len(operators), -1)),
         **dict(zip(NEEDED, _needed(trace, nesting)[operators].T, strict=True)),
     }
     return frame.assign(**columns)[[*COLUMNS, *(name for name in TABLE.optional if name in frame)]]
+
+
+def order_by_start(trace: Trace, chosen: np.ndarray) -> np.ndarray:
+    """Return the indices of chosen operators by start; chosen: one flag per operator."""
+    indices = np.flatnonzero(chosen)
+    return indices[np.argsort(trace.operators["start"][indices], kind="stable")]
 
 
 def _needed(trace: Trace, nesting: Nesting) -> np.ndarray:
@@ -461,8 +463,7 @@ def tabulate_modules(trace: Trace) -> pd.DataFrame:
     `inputs` lists the distinct shapes of its input tensors. `calls` is the number of calls in the forward pass, and
     `repeated` the number of repeated calls within the backward pass.
     """
-    marks = np.flatnonzero(kinds_of(trace) == MARK)
-    marks = marks[np.argsort(trace.operators["start"][marks], kind="stable")]
+    marks = order_by_start(trace, kinds_of(trace) == MARK)
     path, kind = _modules(trace.operators["name"][marks], trace.texts, np.full(len(marks), "", dtype=object))
     frame = pd.DataFrame({"module": path, "type": kind, "again": nest_operators(trace).again[marks] > 0})
     frame["inputs"] = _texts(trace.operators["shapes"][marks], trace.texts)
@@ -526,8 +527,7 @@ def _calls(trace: Trace, nesting: Nesting) -> np.ndarray:
 
     Calls of the forward pass and repeated calls are counted separately.
     """
-    marks = np.flatnonzero(kinds_of(trace) == MARK)
-    marks = marks[np.argsort(trace.operators["start"][marks], kind="stable")]
+    marks = order_by_start(trace, kinds_of(trace) == MARK)
     steps = find_steps(trace.operators["start"][marks], trace)
     keys = [trace.operators["name"][marks], steps, nesting.again[marks]]
     found = np.full(len(trace.operators["start"]), -1, dtype=np.int64)

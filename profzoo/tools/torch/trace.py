@@ -334,11 +334,16 @@ def _three(sizes: Any) -> list[int]:
 
 def launching_calls(trace: Trace) -> np.ndarray:
     """Return, per launch, the index of its launching call; -1 if the trace has none."""
-    calls, launches = trace.calls, trace.launches
+    return find_calls(trace, trace.launches["correlation"])
+
+
+def find_calls(trace: Trace, correlations: np.ndarray) -> np.ndarray:
+    """Return the index of the call with each ID; -1 if the trace has none."""
+    calls = trace.calls
     # A runtime call may share its ID with the driver's call inside it.
     order = np.lexsort((calls["start"], calls["correlation"]))
     order = order[calls["correlation"][order] >= 0]
-    return look_up(launches["correlation"], calls["correlation"][order], order)
+    return look_up(correlations, calls["correlation"][order], order)
 
 
 def look_up(wanted: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarray:

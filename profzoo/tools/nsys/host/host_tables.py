@@ -192,11 +192,7 @@ def _pieces(idle: Idle, spans: np.ndarray) -> Iterator[tuple[str, np.ndarray, fl
 
 
 def _rows_of_thread(
-    events: HostEvents,
-    thread: int,
-    pieces: Iterable[tuple[str, np.ndarray, float]],
-    off: np.ndarray | None,
-    idle: Idle,
+    events: HostEvents, thread: int, pieces: Iterable[tuple[str, np.ndarray, float]], off: np.ndarray | None, idle: Idle
 ) -> Iterator[Mapping[str, object]]:
     """Yield the rows of a launching thread; off: intervals in ns in which it was off the CPU, None if unknown."""
     held = host_events.cut_states(events.os_calls[events.os_calls["thread"] == thread], *idle.span)

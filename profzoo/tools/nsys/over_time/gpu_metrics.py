@@ -402,8 +402,7 @@ def tabulate_metrics(source: Source, whole_run: bool = False) -> tuple[pd.DataFr
     origin = int(spans["start"].min())
     samples = pd.concat([_samples_of(read[read["gpu"] == gpu], mine, origin) for gpu, mine in on_gpus.items()])
     steps = pd.concat(
-        [_summarise(read[read["gpu"] == gpu], mine, peaks.get(gpu)) for gpu, mine in on_gpus.items()],
-        ignore_index=True,
+        [_summarise(read[read["gpu"] == gpu], mine, peaks.get(gpu)) for gpu, mine in on_gpus.items()], ignore_index=True
     )
     notes = find_contradictions(steps, peaks)
     if unused:

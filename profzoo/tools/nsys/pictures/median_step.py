@@ -42,12 +42,6 @@ class Timeline(TypedDict):
     not_collected: Sequence[str]
 
 
-def read_typical_step(source: Source, whole_run: bool = False) -> Timeline | None:
-    """Return the typical step without tracks; None without steps."""
-    found = read_step_with_tracks(source, whole_run)
-    return found[0] if found else None
-
-
 def read_step_with_tracks(
     source: Source, whole_run: bool = False, suppliers: Sequence[Supplier] = ()
 ) -> tuple[Timeline, pd.DataFrame] | None:

@@ -15,15 +15,7 @@ from typing import Any, NamedTuple, TextIO, TypeAlias
 import pandas as pd
 
 from profzoo.tools.nsys.events.export_columns import UNKNOWN
-from profzoo.tools.nsys.events.trace import (
-    CALL_TABLE,
-    COPY_KINDS,
-    MEMORY_KINDS,
-    PROCESS,
-    UNNAMED,
-    Trace,
-    open_trace,
-)
+from profzoo.tools.nsys.events.trace import CALL_TABLE, COPY_KINDS, MEMORY_KINDS, PROCESS, UNNAMED, Trace, open_trace
 from profzoo.tools.stream_overlap import COPY, KERNEL
 
 # Writes traces in the Trace Event Format (JSON) that Perfetto and chrome://tracing open, event by event, gzipped.
