@@ -74,8 +74,9 @@ def format_findings(found: FolderFindings, results: Path) -> list[str]:
 
 def _check(path: Path, found: FolderFindings) -> None:
     """Count an intact file, or add a line on what is wrong."""
+    known, why = False, None
     try:
-        known, why = bool(_own(path)), None
+        known = bool(_own(path))
         if not known and (made := record.read_output_record(path)) and (entry := made.files.get(path.name)):
             known, why = True, derived_outputs.find_flaw(path, entry)
     except (DamagedRecordError, OSError) as error:
