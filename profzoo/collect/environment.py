@@ -334,11 +334,7 @@ def uses_compile(job: "Job") -> bool:
 
 @contextmanager
 def prepare_job(
-    job: "Job",
-    candidates: Sequence[str],
-    planned_s: float | None = None,
-    apart: bool = False,
-    sampled: bool = False,
+    job: "Job", candidates: Sequence[str], planned_s: float | None = None, apart: bool = False, sampled: bool = False
 ) -> Iterator[tuple[dict[str, str], HeldGpus | GpuTurn, ProcessLimits]]:
     """Yield the environment of a job's command, the GPUs held for it, and the limits of its processes.
 
