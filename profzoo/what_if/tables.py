@@ -260,7 +260,12 @@ def _read_given(report_sidecar: str, time: str, time_sidecar: str) -> "tuple[boo
 
 
 def main(
-    sqlite: str, report_sidecar: str, time: str, time_sidecar: str, outputs: Mapping[str, str], ranks: str | None = None
+    sqlite: str,
+    report_sidecar: str,
+    time: str,
+    time_sidecar: str,
+    outputs: Mapping[str, str],
+    ranks: str | None = None,
 ) -> None:
     """Read the trace, the baseline's steps and both sidecars; write the two tables and the programs.
 

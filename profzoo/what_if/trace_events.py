@@ -123,7 +123,10 @@ def _calls(trace: Trace) -> pd.DataFrame:
 def _operations(trace: Trace) -> pd.DataFrame:
     trace.check_streams()
     found = trace.operations
-    flags = {"inward": found["copy_kind"].isin(INWARD), "pageable": (found["source"] == PAGEABLE) & found["crossing"]}
+    flags = {
+        "inward": found["copy_kind"].isin(INWARD),
+        "pageable": (found["source"] == PAGEABLE) & found["crossing"],
+    }
     packs = trace.launches[PACKS].reindex(found.index, fill_value=0)
     whole = found["graph"] >= 0
     # Of a whole graph it is not known on which streams its kernels ran.
