@@ -191,6 +191,12 @@ def fold_lines(lines: Iterable[str], width: int) -> list[str]:
     return [part for line in lines for part in textwrap.wrap(line, width, subsequent_indent=" " * INDENT)]
 
 
+def align(table: Sequence[Sequence[str]]) -> list[str]:
+    """Return lines of a table for a terminal."""
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in table]
+
+
 def name_line(name: str, what: str) -> str:
     """Return the line of a row, however long."""
     return f"{name:<{INDENT}}{what}"

@@ -109,24 +109,15 @@ def combine_changes(names: Sequence[str], variants: Mapping[str, Mapping[str, An
         if name in names[:place]:
             raise ConfigError(f"variant '{BETWEEN.join(names)}' names {name} twice")
         for key, value in variants[name].items():
-            nested = isinstance(value, Mapping)
-            for where, item in (
-                {f"{key}.{one}": item for one, item in value.items()} if nested else {key: value}
-            ).items():
+            for where, item in flatten({key: value}).items():
                 other = setter.setdefault(where, name)
-                if (before := _at(variants[other], where)) != item:
+                if (before := flatten(variants[other])[where]) != item:
                     raise ConfigError(
                         f"variants {other} and {name} cannot be combined: {where} is {schema.format_choice(before)} in "
-                        "the "
-                        f"one and {schema.format_choice(item)} in the other"
+                        f"the one and {schema.format_choice(item)} in the other"
                     )
-            found[key] = {**found.get(key, {}), **value} if nested else value
+            found[key] = {**found.get(key, {}), **value} if isinstance(value, Mapping) else value
     return found
-
-
-def _at(changes: Mapping[str, Any], where: str) -> Any:
-    outer, _, inner = where.partition(".")
-    return changes[outer][inner] if inner else changes[outer]
 
 
 def check_combination(cell: Mapping[str, Any]) -> None:

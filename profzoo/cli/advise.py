@@ -147,12 +147,8 @@ def _look(options: argparse.Namespace, typed: Sequence[str]) -> list[str]:
     command = shlex.join(find_programs(typed, os.environ))
     name = options.name or propose_name(command)
     chosen, unable = _choose_tools()
-    _say(
-        [
-            ("plan", plan_runs(shlex.join(typed), chosen, options)),
-            *(("without", f"{one}: {why}") for one, why in unable),
-        ]
-    )
+    _say([("plan", plan_runs(shlex.join(typed), chosen, options))])
+    _say([("without", f"{one}: {why}") for one, why in unable])
     with ThreadPoolExecutor() as beside:
         counters = beside.submit(ncu_doctor.check_counters) if NCU in chosen else None
         facts, warmup, window = _run_first_steps(name, command, options)
@@ -221,9 +217,8 @@ def _run_first_steps(name: str, command: str, options: argparse.Namespace) -> tu
     for left in reversed(range(LOOKS)):
         words = {"command": command, "phase": options.phase or "train", "step": options.step}
         words |= {"warmup": str(warmup), "window": str(window), "seed": str(SEED)} | _on_cpu()
-        cell = run.resolve_words(
-            name, words["phase"], schema.BASELINE, [f"{key}={value}" for key, value in words.items()]
-        )
+        settled = [f"{key}={value}" for key, value in words.items()]
+        cell = run.resolve_words(name, words["phase"], schema.BASELINE, settled)
         try:
             with PRINTED.open("wb") as printed:
                 # With the step more that the timed run takes after its window.
@@ -307,12 +302,10 @@ def describe_run(facts: "Sidecar") -> list[tuple[str, str]]:
     networks = ", ".join(script["networks"])
     counts = sidecar_files.describe_counts(script["per_step"])
     share = round(script["regular_share"] * 100)
+    takes = f"{formatting.format_ns(facts['step_ns'])} per step, {_describe_samples(facts)}, on {facts['device']}"
     lines = [
         ("step", f"{script['step']}: {counts}; {share} % of the steps are like this"),
-        (
-            "takes",
-            f"{formatting.format_ns(facts['step_ns'])} per step, {_describe_samples(facts)}, on {facts['device']}",
-        ),
+        ("takes", takes),
         ("network", f"{networks}: {facts['parameters']:,} parameters, {script['observed']['precision']}"),
     ]
     if script["skipped_updates"]:

@@ -19,7 +19,9 @@ from profzoo import formatting
 from profzoo.cell import settings
 from profzoo.config.configuration import SHARED
 from profzoo.errors import ConfigError, suggest_nearest
+from profzoo.formatting import format_count
 from profzoo.machine import file_locks
+from profzoo.records import atomic_writes
 
 # A path a line, from the working folder, in the bytes that it has there, or in quotes as JSON has them; beside what
 # Snakemake itself keeps.
@@ -95,15 +97,14 @@ def describe_made(results: str, models: Sequence[str] = ()) -> list[str]:
     sizes = {name: [size for path in paths for size in _sizes(path)] for name, paths in found.items()}
     rows = sorted(sizes.items(), key=lambda row: (-sum(row[1]), row[0]))
     width = max(len(name) for name in sizes)
-    lines = [f"  {name:<{width}}  {_count(mine):>12}  {formatting.size(sum(mine)):>9}" for name, mine in rows]
+    lines = [
+        f"  {name:<{width}}  {format_count(len(mine), 'file'):>12}  {formatting.size(sum(mine)):>9}"
+        for name, mine in rows
+    ]
     if len(lines) > MOST_NAMED:
         lines = [*lines[:MOST_NAMED], f"  and {len(lines) - MOST_NAMED} more"]
     total = [size for mine in sizes.values() for size in mine]
-    return [f"would remove {_count(total)} of {results}, {formatting.size(sum(total))}:", *lines]
-
-
-def _count(files: Sequence[object]) -> str:
-    return "1 file" if len(files) == 1 else f"{len(files):,} files"
+    return [f"would remove {format_count(len(total), 'file')} of {results}, {formatting.size(sum(total))}:", *lines]
 
 
 def explain_nothing(results: str, models: Sequence[str]) -> str:
@@ -136,11 +137,11 @@ def remove_made(results: str, models: Sequence[str] = ()) -> str:
         if not any(folder.iterdir()):
             folder.rmdir()
     if known or damaged:
-        _replace([path for path in known if path not in mine])
+        atomic_writes.write_synced(RECORD, b"".join(_line(path) for path in known if path not in mine))
     # The run that this is a job of holds the folder, and removes that at its end.
     held = root / file_locks.NAME
     left = sum(path.is_file() and path != held and _belongs(path.relative_to(root), models) for path in root.rglob("*"))
-    said = f"removed {_count(range(removed))}"
+    said = f"removed {format_count(removed, 'file')}"
     said += f" of {', '.join(models)}" if models else ""
     if left:
         said += f"; left {left} that the workflow did not make"
@@ -218,17 +219,6 @@ def _append(descriptor: int, size: int, lines: bytes) -> None:
         os.ftruncate(descriptor, size)
         raise
     os.fsync(descriptor)
-
-
-def _replace(paths: Iterable[str]) -> None:
-    """Replace the record by these paths atomically."""
-    new = RECORD.with_name(f"{RECORD.name}.new")
-    with new.open("wb") as file:
-        file.write(b"".join(map(_line, paths)))
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(RECORD)
-    _sync(RECORD.parent)
 
 
 def _sync(folder: Path) -> None:

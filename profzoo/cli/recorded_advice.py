@@ -140,14 +140,9 @@ def _run_workflow(folder: Path, configured: str) -> None:
         raise CollectError(f"no tables of the recording can be made: {error}") from error
     targets = [f"results/tables/{one}.csv" for one in TABLES]
     command = [sys.executable, "-m", "snakemake", *targets, "--configfile", configured]
+    variables = workflow_variables(os.environ)
     run = subprocess.run(
-        command,
-        cwd=folder,
-        env=workflow_variables(os.environ),
-        check=False,
-        capture_output=True,
-        text=True,
-        errors="replace",
+        command, cwd=folder, env=variables, check=False, capture_output=True, text=True, errors="replace"
     )
     if run.returncode:
         lines = [line.strip() for line in (run.stdout + run.stderr).splitlines() if line.strip()]

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from profzoo.errors import say
+from profzoo.formatting import align
 from profzoo.referee import envelope, score
 from profzoo.referee.score import PLANTED, TRIALS, Estimate, Score, Truth
 
@@ -124,12 +125,6 @@ def compare_alike(name: str, claims: Sequence[score.Advice], truth: Truth, sourc
         if 1 < found.count < len(truth.part(source, half)):
             gains = " and ".join(format_estimate(one, "gain", 0) for one in (own, found))
             yield f"On the {found.count} cells where both were tried, {name} and {other} gain {gains}."
-
-
-def align(table: Sequence[Sequence[str]]) -> list[str]:
-    """Return lines of a table for a terminal."""
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in table]
 
 
 def make_envelope(

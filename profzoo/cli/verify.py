@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from profzoo.errors import say
 from profzoo.io import file_checks
 from profzoo.records import derived_outputs, digests, record
 from profzoo.records.record import DamagedRecordError, Record
@@ -73,18 +74,13 @@ def format_findings(found: FolderFindings, results: Path) -> list[str]:
 
 def _check(path: Path, found: FolderFindings) -> None:
     """Count an intact file, or add a line on what is wrong."""
+    known, why = False, None
     try:
-        if sidecar := _own(path):
-            known: Record | None = sidecar
-            why = None
-        else:
-            known = record.read_output_record(path)
-            entry = known.files.get(path.name) if known else None
-            why = derived_outputs.find_flaw(path, entry) if entry else None
-            known = known if entry else None
+        known = bool(_own(path))
+        if not known and (made := record.read_output_record(path)) and (entry := made.files.get(path.name)):
+            known, why = True, derived_outputs.find_flaw(path, entry)
     except (DamagedRecordError, OSError) as error:
-        found.damaged.append(f"{path} is damaged ({error}): {file_checks.describe_remedy(path)}")
-        return
+        why = str(error)
     if why:
         found.damaged.append(f"{path} is damaged ({why}): {file_checks.describe_remedy(path)}")
     elif known:
@@ -120,15 +116,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("results", type=Path)
     options = parser.parse_args(arguments)
     if not options.results.is_dir():
-        print(f"profzoo: {options.results} is not there: nothing was made yet", file=sys.stderr)
+        say(f"{options.results} is not there: nothing was made yet")
         return 1
     try:
         found = verify_folder(options.results)
     except OSError as error:
-        print(
-            f"profzoo: {error.filename or options.results} cannot be read: {error.strerror}",
-            file=sys.stderr,
-        )
+        say(f"{error.filename or options.results} cannot be read: {error.strerror}")
         return 1
     print("\n".join(format_findings(found, options.results)))
     return 1 if found.damaged else 0

@@ -13,7 +13,6 @@ import os
 import re
 import shlex
 import stat
-import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from profzoo.cell import secret_detection
-from profzoo.errors import CollectError
+from profzoo.errors import CollectError, say
 from profzoo.machine import file_locks, gpu_slots, job_child, job_limits, processes, scratch_folder
 from profzoo.machine.gpu_slots import GpuTurn, HeldGpus, LockTerms
 from profzoo.machine.gpus import VISIBLE
@@ -302,7 +301,7 @@ def hold_gpus(count: int, words: Sequence[str], what: str = "") -> AbstractConte
         return nullcontext(HeldGpus([], []))
     if count > len(words):
         raise CollectError(f"gpus = {count}, and {len(words)} visible here: lower gpus, or run where there are more")
-    return gpu_slots.hold_gpus(count, words, _say, _terms(what))
+    return gpu_slots.hold_gpus(count, words, say, _terms(what))
 
 
 def _terms(what: str) -> LockTerms:
@@ -318,13 +317,8 @@ def overlaps_start(job: "Job", words: Sequence[str], sampled: bool = False) -> b
     while the first one is measured.
     """
     cell, several = job["cell"], bool({"order", "repeats", "trials"} & set(job))
-    alone = len(words) == cell.get("gpus", 1) == cell.get("nodes", 1) == 1
-    return (
-        job_limits.read_limits().overlap
-        and alone
-        and not (several or sampled)
-        and job["tool"] not in ("peaks", "probe", "links")
-    )
+    alone = len(words) == cell.get("gpus", 1) == cell.get("nodes", 1) == 1 and not (several or sampled)
+    return job_limits.read_limits().overlap and alone and job["tool"] not in ("peaks", "probe", "links")
 
 
 def uses_compile(job: "Job") -> bool:
@@ -338,17 +332,9 @@ def uses_compile(job: "Job") -> bool:
     return any(cell.get("compile") for cell in cells) or any(word.startswith("compile=") for word in tried)
 
 
-def _say(line: str) -> None:
-    print(f"profzoo: {line}", file=sys.stderr, flush=True)
-
-
 @contextmanager
 def prepare_job(
-    job: "Job",
-    candidates: Sequence[str],
-    planned_s: float | None = None,
-    apart: bool = False,
-    sampled: bool = False,
+    job: "Job", candidates: Sequence[str], planned_s: float | None = None, apart: bool = False, sampled: bool = False
 ) -> Iterator[tuple[dict[str, str], HeldGpus | GpuTurn, ProcessLimits]]:
     """Yield the environment of a job's command, the GPUs held for it, and the limits of its processes.
 
@@ -367,7 +353,7 @@ def prepare_job(
     seconds = job_limits.read_limits().seconds(job["tool"], planned_s)
     with job_child.watch_parent():
         if found := scratch_folder.sweep_abandoned():
-            _say(f"ended {len(found)} process(es) of a job that was killed")
+            say(f"ended {len(found)} process(es) of a job that was killed")
         what, late = f"{what} in {Path.cwd()}", overlaps_start(job, candidates, sampled)
         with hold_gpus(count, [] if several or late else candidates, what) as mine:
             folder, kept = scratch_folder.make_scratch()
@@ -380,7 +366,7 @@ def prepare_job(
                 seen |= {VISIBLE: ",".join(words)} if words else {}
                 seen |= {gpu_slots.TURN: str(folder)} if late else {}
                 over = "" if seconds is None else job_limits.format_timeout(job["tool"], seconds)
-                turn = gpu_slots.offer_gpu(candidates[0], folder, _say, _terms(what)) if late else nullcontext(mine)
+                turn = gpu_slots.offer_gpu(candidates[0], folder, say, _terms(what)) if late else nullcontext(mine)
                 with turn as held:
                     yield seen, held, ProcessLimits(held.descriptors, kept, str(folder), seconds, over, apart)
             finally:

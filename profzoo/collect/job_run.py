@@ -237,10 +237,8 @@ def check_outputs(job: Job, made: Mapping[str, Path], run: str) -> None:
         if why:
             raise CollectError(f"a collected file is damaged or incomplete: {path.name}: {why}")
     if steps := made.get("steps"):
-        rows, said = (
-            len(steps.read_text().splitlines()) - 1,
-            read_program_facts(made.get(TIMED, made["sidecar"])).get("steps"),
-        )
+        rows = len(steps.read_text().splitlines()) - 1
+        said = read_program_facts(made.get(TIMED, made["sidecar"])).get("steps")
         if rows != said:
             raise CollectError(f"{steps.name} has {rows} steps, but the run had {said}")
     if ranks := made.get("ranks"):
@@ -413,9 +411,8 @@ def _leave(asked: Command, work: Transaction, sidecar: dict[str, Any], made_of: 
         sidecar, beside = split_sidecar(sidecar, work.made["sidecar"].name)
         timed.write_text(record.seal(beside | record.sidecar_part(replace(made_of, files=record.make_entries(files)))))
         files.append(timed)
-    asked.sidecar.write_text(
-        record.seal(sidecar | record.sidecar_part(replace(made_of, files=record.make_entries(files))))
-    )
+    own = replace(made_of, files=record.make_entries(files))
+    asked.sidecar.write_text(record.seal(sidecar | record.sidecar_part(own)))
 
 
 def _measured(job: Job, asked: Command, log: Path, planned: Plan | None) -> dict[str, Any]:

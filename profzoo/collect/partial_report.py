@@ -275,17 +275,13 @@ def make_apart(files: Sequence[str], config: "Config", run: tuple[str, int], log
         run: the run's Snakefile, and its number of parallel jobs.
         log: path of the log of this step.
     """
-    again = NOTED / AGAIN
-    NOTED.mkdir(parents=True, exist_ok=True)
-    (NOTED / "config.json").write_text(json.dumps(config))
+    _begin(config, log)
     write_failures([], [], config, NOTED / WITHOUT, "")
-    log.parent.mkdir(parents=True, exist_ok=True)
-    again.unlink(missing_ok=True)
     try:
-        _ran(rest_command(files, *run), NOTED / WITHOUT, log)
+        _ran(rest_command(files, *run), log)
     except KeyboardInterrupt:
         return []
-    return _settled([Failure(**one) for one in json.loads(again.read_text())]) if again.exists() else []
+    return _read_again()
 
 
 def make_partial_report(
@@ -307,23 +303,19 @@ def make_partial_report(
         log: path of the log of this step.
         later: command that makes a report at any time, without collecting.
     """
-    noted, again, results = NOTED / WITHOUT, NOTED / AGAIN, str(Path(page).parent)
-    NOTED.mkdir(parents=True, exist_ok=True)
-    (NOTED / "config.json").write_text(json.dumps({**config, "collect": False}))
+    _begin({**config, "collect": False}, log)
     known, unfound, told = _settled(failed), dict[str, str](), ""
-    log.parent.mkdir(parents=True, exist_ok=True)
     for _ in range(ATTEMPTS):
-        again.unlink(missing_ok=True)
-        write_failures(known, unmade, config, noted, results, unfound)
+        write_failures(known, unmade, config, NOTED / WITHOUT, str(Path(page).parent), unfound)
         try:
-            code = _ran(rest_command([page], *run), noted, log)
+            code = _ran(rest_command([page], *run), log)
         except KeyboardInterrupt:
             return f"report  none, because you ended it: `{later}` makes one from the results so far", False
         if not code:
-            more = {path: why for path, why in read_missing(str(noted)).items() if path not in _own(failed)}
-            without = map(_without, missing_rows(more))
+            more = {path: why for path, why in read_missing(str(NOTED / WITHOUT)).items() if path not in _own(failed)}
+            without = (f"without {one['part']}: {one['why']}" for one in missing_rows(more))
             return "\n".join([f"report  {page}, from the results that succeeded", *without]), True
-        found = _settled([Failure(**one) for one in json.loads(again.read_text())] if again.exists() else [])
+        found = _read_again()
         gone = parse_missing_inputs(failures.read_excerpt(log))
         if all(one in known for one in found) and gone.keys() <= unfound.keys():
             break
@@ -349,18 +341,28 @@ def _settled(failed: Sequence[Failure]) -> list[Failure]:
     return [replace(one, batch=one.why) for one in failed]
 
 
-def _ran(words: Sequence[str], noted: Path, log: Path) -> int:
+def _begin(config: Mapping[str, object], log: Path) -> None:
+    """Make the folders of the notes and of the log, and write the configuration of a run."""
+    for folder in (NOTED, log.parent):
+        folder.mkdir(parents=True, exist_ok=True)
+    (NOTED / "config.json").write_text(json.dumps(config))
+
+
+def _read_again() -> list[Failure]:
+    """Read the failures of a run's own jobs, if it had any."""
+    again = NOTED / AGAIN
+    return _settled([Failure(**one) for one in json.loads(again.read_text())]) if again.exists() else []
+
+
+def _ran(words: Sequence[str], log: Path) -> int:
+    (NOTED / AGAIN).unlink(missing_ok=True)
     # Without a profile, which might run the jobs on other machines.
     environment = {name: value for name, value in os.environ.items() if name != "SNAKEMAKE_PROFILE"}
     with log.open("w") as file:
-        environment[COMPLETENESS_WITHOUT] = str(noted)
+        environment[COMPLETENESS_WITHOUT] = str(NOTED / WITHOUT)
         return subprocess.run(words, stdout=file, stderr=file, env=environment, check=False).returncode
 
 
 def _own(failed: Sequence[Failure]) -> set[str]:
     """Files that the main run should have made; the main run reports their failures itself."""
     return {path for one in failed for path in one.outputs}
-
-
-def _without(one: Mapping[str, str]) -> str:
-    return f"without {one['part']}: {one['why']}"

@@ -160,13 +160,7 @@ def _claim(descriptor: int, folder: Path, one_node: bool) -> Path:
     folder.mkdir()
     way, link = _way(folder) if one_node else (folder, None)
     since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    said: Claim = {
-        "run": folder.name,
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-        "since": since,
-        "link": link,
-    }
+    said: Claim = {"run": folder.name, "host": socket.gethostname(), "pid": os.getpid(), "since": since, "link": link}
     try:
         file_locks.replace_text(descriptor, json.dumps(said))
     except OSError:

@@ -26,23 +26,10 @@ DRIVERS = (Path("/sys/module/nvidia/version"), Path("/proc/driver/nvidia/version
 TORCH = re.compile(r"^__version__ *= *'([^']+)'", re.MULTILINE)
 # Seconds to wait for a profiler's version.
 ANSWER_S = 5.0
+# Targets of runs that measure nothing.
+UNMEASURED = ("doctor", "metrics", "status", "serve", "share", "verify", "clean", "help")
 # Words of a command line that makes no results, or makes all results again.
-NO_RESULTS = (
-    "clean",
-    "doctor",
-    "help",
-    "metrics",
-    "serve",
-    "share",
-    "status",
-    "verify",
-    "--list",
-    "--lint",
-    "--unlock",
-    "--touch",
-    "-l",
-    "-t",
-)
+NO_RESULTS = (*UNMEASURED, "--list", "--lint", "--unlock", "--touch", "-l", "-t")
 ALL_AGAIN = ("-F", "--forceall")
 # Number of cells that a message names.
 SHOWN = 3

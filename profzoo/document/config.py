@@ -108,12 +108,9 @@ def _list_sets(tool: str, rules: JsonSchema) -> Iterator[str]:
     """Lines of the table of a tool's section sets; rules: its part of the schema."""
     yield from ("", f"## Section sets of {tool}", "", "| set | collects |", "|---|---|")
     for name, chosen in rules["properties"]["sets"]["default"].items():
-        what = [f"{key} {', '.join(f'`{item}`' for item in _list_values(value))}" for key, value in chosen.items()]
+        lists = {key: value if isinstance(value, list) else [value] for key, value in chosen.items()}
+        what = [f"{key} {', '.join(f'`{item}`' for item in items)}" for key, items in lists.items()]
         yield f"| `{name}` | {'; '.join(what)} |"
-
-
-def _list_values(value: Any) -> list[str]:
-    return [str(item) for item in value] if isinstance(value, list) else [str(value)]
 
 
 def _format_default(value: Any) -> str:

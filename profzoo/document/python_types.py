@@ -2,6 +2,7 @@
 
 import json
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -165,13 +166,8 @@ def _first_sentence(part: JsonSchema) -> str:
     return " ".join(part["description"].split()).split(". ")[0].rstrip(".") + "."
 
 
-def _wrapped(text: str, width: int = 110) -> list[str]:
-    lines = [""]
-    for word in text.split():
-        if len(lines[-1]) + len(word) >= width:
-            lines.append("")
-        lines[-1] = f"{lines[-1]} {word}".strip()
-    return lines
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, 110, break_long_words=False, break_on_hyphens=False)
 
 
 def main(folder: str) -> None:

@@ -165,11 +165,7 @@ class ProcessStarter:
         return self._server(words) is not None
 
     def start(
-        self,
-        words: Sequence[str],
-        variables: Mapping[str, str],
-        to: BinaryIO | None = None,
-        shift: str = "",
+        self, words: Sequence[str], variables: Mapping[str, str], to: BinaryIO | None = None, shift: str = ""
     ) -> Started:
         """Start a process.
 

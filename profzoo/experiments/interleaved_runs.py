@@ -354,24 +354,15 @@ def summarize_processes(
 
 def find_difference(sides: Sequence[str], facts: "Sequence[Sidecar]") -> str | None:
     """Describe a difference between processes of one side, which had equal settings; None if there is none."""
-    first: dict[str, Sidecar] = {}
-    for side, own in zip(sides, facts, strict=True):
-        before = first.setdefault(side, own)
-        one, other = _comparable(before), _comparable(own)
-        for key in one:
-            if one[key] != other[key]:
-                return f"processes of one side differ in {key}: {one[key]} and {other[key]}"
+    first: dict[str, Mapping[str, Any]] = {}
+    other: Mapping[str, Any]
+    for side, other in zip(sides, facts, strict=True):
+        one = first.setdefault(side, other)
+        # What equal settings make equal.
+        for key in ("batch", "device", "torch", "parameters"):
+            if one.get(key) != other.get(key):
+                return f"processes of one side differ in {key}: {one.get(key)} and {other.get(key)}"
     return None
-
-
-def _comparable(facts: "Sidecar") -> dict[str, object]:
-    """Return what equal settings make equal."""
-    return {
-        "batch": facts.get("batch"),
-        "device": facts.get("device"),
-        "torch": facts.get("torch"),
-        "parameters": facts.get("parameters"),
-    }
 
 
 def _options(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:

@@ -31,36 +31,9 @@ LOOKS = {
     speedup.UNDECIDED: (palette.UNDECIDED, "o"),
     numerics.DIFFERENT: (palette.MORE, "X"),
 }
-# Gains that may be ticks of the axis, and the largest number of ticks.
-TICKS = (
-    0.001,
-    0.01,
-    0.02,
-    0.05,
-    0.1,
-    0.2,
-    0.33,
-    0.5,
-    0.67,
-    0.8,
-    0.9,
-    0.95,
-    0.98,
-    1,
-    1.02,
-    1.05,
-    1.1,
-    1.25,
-    1.5,
-    2,
-    3,
-    5,
-    10,
-    20,
-    50,
-    100,
-    1000,
-)
+# Gains below and above 1 that may be ticks of the axis, the nearest first, and the largest number of ticks.
+BELOW = (0.98, 0.95, 0.9, 0.8, 0.67, 0.5, 0.33, 0.2, 0.1, 0.05, 0.02, 0.01, 0.001)
+ABOVE = (1.02, 1.05, 1.1, 1.25, 1.5, 2, 3, 5, 10, 20, 50, 100, 1000)
 MOST_TICKS = 7
 # Number of panels side by side at which text stays legible on a page.
 ACROSS = 2
@@ -148,14 +121,14 @@ def _set_scale(axis: Axes, table: pd.DataFrame) -> None:
 
 
 def choose_ticks(low: float, high: float) -> list[float]:
-    """Return those TICKS between two gains whose labels do not overlap; 1 is always among them.
+    """Return ticks between two gains whose labels do not overlap; 1 is always among them.
 
     >>> choose_ticks(0.45, 1.3)
     [0.5, 0.67, 0.8, 1, 1.25]
     """
     apart = np.log(high / low) / MOST_TICKS
     found = [1.0]
-    for side in (sorted(one for one in TICKS if one > 1), sorted((one for one in TICKS if one < 1), reverse=True)):
+    for side in (BELOW, ABOVE):
         last = 1.0
         for one in side:
             if low <= one <= high and abs(np.log(one / last)) >= apart:

@@ -167,16 +167,8 @@ def draw_stacked_bars(axis: Axes, shares: pd.DataFrame, colours: Mapping[str, st
     order = list(shares.index)
     left = pd.Series(0.0, index=order)
     for part in (name for name in colours if name in shares and shares[name].gt(0).any()):
-        bars = axis.barh(
-            order,
-            shares[part],
-            left=left,
-            color=colours[part],
-            label=part,
-            edgecolor="white",
-            linewidth=0.6,
-            height=0.7,
-        )
+        look: dict[str, Any] = {"color": colours[part], "edgecolor": "white", "linewidth": 0.6, "height": 0.7}
+        bars = axis.barh(order, shares[part], left=left, label=part, **look)
         for bar, name, share in zip(bars, order, shares[part], strict=True):
             attach_titles(bar, [f"{name}: {part} {share:.1f} %"])
         colour = text_colour(colours[part])
@@ -253,9 +245,8 @@ def weighted_means(table: pd.DataFrame, column: str, by: str | list[str]) -> pd.
     table: a frame with `total_ns`, the column, and the columns `by` that define the groups.
     """
     known = table[table[column].notna() & table["total_ns"].notna()]
-    sums = (
-        (known[column] * known["total_ns"]).groupby([known[key] for key in ([by] if isinstance(by, str) else by)]).sum()
-    )
+    keys = [known[key] for key in ([by] if isinstance(by, str) else by)]
+    sums = (known[column] * known["total_ns"]).groupby(keys).sum()
     return sums / known.groupby(by)["total_ns"].sum()
 
 

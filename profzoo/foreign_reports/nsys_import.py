@@ -160,18 +160,10 @@ def add_ranges(database: sqlite3.Connection, process: int, ranges: Sequence[tupl
     )
 
 
-def has_kernels(database: sqlite3.Connection) -> bool:
-    """Whether an export holds any kernel."""
-    if not existing_columns(database, KERNEL_TABLE):
-        return False
-    return database.execute(f"SELECT 1 FROM {KERNEL_TABLE} LIMIT 1").fetchone() is not None
-
-
-def calls_cuda(database: sqlite3.Connection) -> bool:
-    """Whether an export holds any call of CUDA, so that its program ran on a GPU."""
-    if not existing_columns(database, CALL_TABLE):
-        return False
-    return database.execute(f"SELECT 1 FROM {CALL_TABLE} LIMIT 1").fetchone() is not None
+def has_rows(database: sqlite3.Connection, table: str) -> bool:
+    """Whether an export has a table and any row in it."""
+    known = existing_columns(database, table)
+    return bool(known) and database.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() is not None
 
 
 # Reads what an export of Nsight Systems (SQLite) says of itself: version, GPU, driver, date.
@@ -237,8 +229,9 @@ def main(
     with tempfile.TemporaryDirectory() as folder, _naming(path, folder, outputs["sqlite"]):
         source, form = _export(path, Path(folder))
         with open_copy(str(source), outputs["sqlite"]) as database:
-            on_gpu = has_kernels(database)
-            if not on_gpu and calls_cuda(database):
+            on_gpu = has_rows(database, KERNEL_TABLE)
+            # A program that calls CUDA ran on a GPU.
+            if not on_gpu and has_rows(database, CALL_TABLE):
                 raise DataError(f"{path} holds no kernel: trace with --trace=cuda,nvtx, and export all tables")
             told = _leave_out_impossible(database, path)
             trace = Trace(database, list_tables(database))

@@ -16,14 +16,7 @@ import pandas as pd
 from profzoo.errors import DataError
 from profzoo.foreign_reports import sidecars
 from profzoo.foreign_reports.ncu_text import decode
-from profzoo.foreign_reports.nsys_of_torch import (
-    COPY_TABLE,
-    PROCESS,
-    SET_TABLE,
-    copy_kind,
-    create_tables,
-    insert_rows,
-)
+from profzoo.foreign_reports.nsys_of_torch import COPY_TABLE, PROCESS, SET_TABLE, copy_kind, create_tables, insert_rows
 from profzoo.io.scripts import write_csv, write_json
 from profzoo.tools.ncu.raw_page import ValueFormatError, base_unit, function_name
 from profzoo.tools.nsys import TOOL

@@ -82,11 +82,8 @@ KERNELS = Table(
         **shared("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", kind=COUNT.or_missing),
         **shared("smem_static_bytes", "smem_dynamic_bytes"),
         gains.MOVED: Column(
-            AMOUNT.or_missing,
-            "Time for the bytes that it moves, by its operator's shapes, at the bandwidth of memory.",
-            "ns",
-            clock=GPU,
-        ),
+            AMOUNT.or_missing, "Time for the bytes that it moves, by its operator's shapes, at the bandwidth of "
+            "memory.", "ns", clock=GPU),
         gains.NARROW: Column(AMOUNT.or_missing, "The same under autocast to bf16.", "ns", clock=GPU),
         gains.CASTS: Column(
             AMOUNT.or_missing, "Changes of type that autocast to bf16 adds before it, or that its gradients need.",

@@ -73,13 +73,9 @@ def judge_outputs(planned: PlannedJob, root: Path) -> OutputVerdict:
             if planned.sidecar
             else record.read_output_record(planned.outputs[0])
         )
-        if known is None:
-            return (
-                OutputVerdict(OutputState.UNKNOWN, (NO_RECORD,), there[0])
-                if there
-                else OutputVerdict(OutputState.ABSENT)
-            )
-        if any(path not in there and path not in planned.passing for path in planned.outputs):
+        if known is None and there:
+            return OutputVerdict(OutputState.UNKNOWN, (NO_RECORD,), there[0])
+        if known is None or any(path not in there and path not in planned.passing for path in planned.outputs):
             return OutputVerdict(OutputState.ABSENT)
         if found := compare_with_record(planned, known, root):
             files = {record.source_key(path, root): path for path in planned.sources} | {
@@ -92,9 +88,8 @@ def judge_outputs(planned: PlannedJob, root: Path) -> OutputVerdict:
     except DamagedRecordError as error:
         return OutputVerdict(OutputState.DAMAGED, (str(error),), there[0] if there else planned.outputs[0])
     except OSError as error:
-        return OutputVerdict(
-            OutputState.DAMAGED, (f"it cannot be read: {error.strerror or error}",), planned.outputs[0]
-        )
+        why = (f"it cannot be read: {error.strerror or error}",)
+        return OutputVerdict(OutputState.DAMAGED, why, planned.outputs[0])
 
 
 def compare_with_record(planned: PlannedJob, known: Record, root: Path) -> list[Difference]:
@@ -112,17 +107,16 @@ def compare_with_record(planned: PlannedJob, known: Record, root: Path) -> list[
     found = list(derived_outputs.find_differences(then, derived_outputs.normalize_json(planned.job), now))
     found += _changed_reads(planned, known)
     found += _changed_variables(known.variables, planned.variables)
-    for path in planned.read:
-        name = derived_outputs.relative_name(path, planned.sidecar or planned.outputs[0])
+    output = planned.sidecar or planned.outputs[0]
+    names = {path: derived_outputs.relative_name(path, output) for path in planned.read}
+    for path, name in names.items():
         if path in planned.loose:
             continue
         if name not in known.inputs:
             found.append(Difference(f"{path} is read as well", str(path)))
         elif (content := recorded_digest(path)) is not None and content != known.inputs[name]:
             found.append(Difference(f"{path} is another", str(path)))
-    if gone := {*known.inputs} - {
-        derived_outputs.relative_name(path, planned.sidecar or planned.outputs[0]) for path in planned.read
-    }:
+    if gone := known.inputs.keys() - names.values():
         found.append(Difference(f"{min(gone)} is no longer read", min(gone)))
     return found
 

@@ -96,13 +96,8 @@ def describe_facts(facts: Mapping[str, str]) -> str:
     >>> describe_facts({"gpu": "none", "cpu": "2 x EPYC", "driver": "none", "torch": "2.11.0"})
     '2 x EPYC, torch 2.11.0'
     """
-    told = {
-        "gpu": facts["gpu"],
-        "cpu": facts["cpu"],
-        "driver": f"driver {facts['driver']}",
-        TORCH: f"{TORCH} {facts[TORCH]}",
-    }
-    return ", ".join(text for name, text in told.items() if facts[name] != NONE)
+    told = {name: facts[name] for name in FACTS if facts[name] != NONE}
+    return ", ".join(f"{name} {text}" if name in ("driver", TORCH) else text for name, text in told.items())
 
 
 # The file.

@@ -267,16 +267,8 @@ async def _run_within(words: Sequence[str], folder: Path, output: Path, seconds:
 
     All its processes end with it, at the end of the time, and when the call is cancelled or the server ends.
     """
-    limited = [
-        sys.executable,
-        "-P",
-        "-m",
-        "profzoo.referee.mcp_server",
-        str(os.getpid()),
-        str(max(1.0, seconds)),
-        str(output),
-    ]
-    command = [*limited, *words]
+    limits = [str(os.getpid()), str(max(1.0, seconds)), str(output)]
+    command = [sys.executable, "-P", "-m", "profzoo.referee.mcp_server", *limits, *words]
     # A clone is not installed; what is measured does not get its packages (`profzoo advise` takes them out).
     environment = {**os.environ, "PYTHONPATH": processes.join_python_path()}
     process = await asyncio.create_subprocess_exec(

@@ -497,16 +497,15 @@ class Match:
                     f"the candidate: by {told} its steps took {seconds:.3f} s, and by the referee's {turn.wall_s:.3f} s"
                 )
         threads = self.options.threads
-        used_s, busiest_s = (sum(read(one[CANDIDATE]) for one in self.turns) for read in (_read_used, _read_busiest))
+        mine = [turns[CANDIDATE] for turns in self.turns]
+        used_s, busiest_s = sum(turn.used_s for turn in mine), sum(turn.busiest_s for turn in mine)
         if threads and self.facts["device"] == "cpu" and used_s > (threads + MORE) * busiest_s + MORE_S:
             raise InvalidError(
                 f"the candidate: it kept {used_s / busiest_s:.1f} cores busy, and its number of threads is {threads}"
             )
         # Of all turns, as a busy machine may delay an answer.
-        wall, late = (
-            {name: sum(read(turns[name]) for turns in self.turns) for name in turns}
-            for read in (_read_wall, _read_late)
-        )
+        wall = {name: sum(one[name].wall_s for one in self.turns) for name in turns}
+        late = {name: sum(one[name].wall_s - one[name].own_s for one in self.turns) for name in turns}
         if late[CANDIDATE] > 3 * max(late[REFERENCE], 0.0) + LATE * wall[CANDIDATE] + LATE_S:
             own_s = wall[CANDIDATE] - late[CANDIDATE]
             raise InvalidError(
@@ -574,19 +573,3 @@ def check_copies(name: str, state: State, package: Mapping[str, str]) -> None:
         raise InvalidError(f"the private copy of the {name} was changed: {envelope.quote(changed)}")
     if changed := states.explain_change(dict(package), states.digest_package()):
         raise InvalidError(f"the referee's own package was changed: {envelope.quote(changed)}")
-
-
-def _read_wall(turn: Turn) -> float:
-    return turn.wall_s
-
-
-def _read_used(turn: Turn) -> float:
-    return turn.used_s
-
-
-def _read_busiest(turn: Turn) -> float:
-    return turn.busiest_s
-
-
-def _read_late(turn: Turn) -> float:
-    return turn.wall_s - turn.own_s

@@ -78,25 +78,13 @@ def _describe(row: pd.Series) -> str:
 DIGITS = 4
 # The most rows of a cell's table in the page, the longest times first.
 MAX_ROWS = 10_000
+CLASS, LEVEL = "class", "level"
 FLOP_COLUMNS = ("fp64_flop", "fp32_flop", "fp16_flop", "tensor_bf16_flop", "tensor_fp16_flop", "tensor_tf32_flop",
         "tensor_fp8_flop", "tensor_int8_flop", "tensor_fp64_flop")  # fmt: skip
 KERNEL_COLUMNS = ("name", "range", "class", "grid", "block", "launches", "ns", "share", "bound", "efficiency",
         "occupancy", "occupancy_limit", "bytes", "flop", "l2_hit", "registers")  # fmt: skip
-LAYER_COLUMNS = (
-    "name",
-    "type",
-    "direction",
-    "class",
-    "launches",
-    "ns",
-    "share",
-    "bound",
-    "efficiency",
-    "bytes",
-    "flop",
-)
+LAYER_COLUMNS = ("name", "type", "direction", CLASS, "launches", "ns", "share", "bound", "efficiency", "bytes", "flop")
 TREE_COLUMNS = ("name", "parent", "type", "direction", "ns", "own", "share", "bound", "efficiency", "divided")
-CLASS, LEVEL = "class", "level"
 # Values of a table by column: numbers and None, or distinct texts (`words`) and each row's place in these (`places`).
 ColumnData = dict[str, Any]
 

@@ -16,7 +16,7 @@ from profzoo.json_types import TemplateVariables
 from profzoo.kernels import short_names
 from profzoo.range_names import DECODE, IMPORTED, PREFILL
 from profzoo.report import cell_data, counter_section, value_formats
-from profzoo.report.savings import read_text, recipe_context, tool_of_times, verdict_recipe_context
+from profzoo.report.savings import read_text, recipe_context, verdict_recipe_context
 from profzoo.report.value_formats import PROCESS_COLUMNS, format_interval, format_value, gain_fields, is_cpu_device
 from profzoo.statistics.percentiles import FEWEST_PROCESSES
 from profzoo.tables import cell_tables, schemas, tokens
@@ -271,10 +271,7 @@ def make_anchor(row: pd.Series) -> str:
 
 
 def describe_cell(
-    row: pd.Series,
-    tables: Mapping[str, pd.DataFrame],
-    timelines: "Mapping[tuple[str, ...], Timeline]",
-    results: Path,
+    row: pd.Series, tables: Mapping[str, pd.DataFrame], timelines: "Mapping[tuple[str, ...], Timeline]", results: Path
 ) -> TemplateVariables:
     """Return the template's variables of a cell's section.
 
@@ -414,7 +411,7 @@ def _largest_kernels(activity: pd.DataFrame, cell: pd.Series) -> TemplateVariabl
     names = short_names.shorten_names(chosen["name"])
     return {
         "kind": chosen["kind"].iloc[0] if len(chosen) else "",
-        "tool": tool_of_times(cell) or (chosen["tool"].iloc[0] if len(chosen) else ""),
+        "tool": read_text(cell, "timed_under") or (chosen["tool"].iloc[0] if len(chosen) else ""),
         "kernels": [
             {
                 "name": names[row["name"]],

@@ -86,22 +86,9 @@ COUNTER_COLUMNS: dict[str, tuple[Callable[[Row], Any], Formatter]] = {
 }
 # Levels of counters that the page shows: all of the cell, and of others the largest changes of each counter.
 COUNTED_LEVELS = (counter_changes.CLASS_LEVEL, counter_changes.LAYER_LEVEL, counter_changes.KERNEL_LEVEL)
-# Columns that are aligned left, and columns that may take several lines.
-TEXT_COLUMNS = (
-    "model",
-    "phase",
-    "candidate",
-    "outcome",
-    "numerics",
-    "why",
-    "unsteady",
-    "level",
-    "range",
-    "name",
-    "launches",
-    "counter",
-)
+# Columns that may take several lines, and all that are aligned left.
 LONG_TEXT_COLUMNS = ("why", "unsteady", "name")
+TEXT_COLUMNS = (*CELL, *LONG_TEXT_COLUMNS, "candidate", "outcome", "numerics", "level", "range", "launches", "counter")
 
 
 def comparison_context(tables: Mapping[str, pd.DataFrame]) -> TemplateVariables:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from profzoo import tools
 from profzoo import tools as registry
 from profzoo.catalog import csv_files
 from profzoo.formatting import format_ns, span
@@ -16,7 +15,7 @@ from profzoo.json_types import TemplateVariables
 from profzoo.report import glossary, savings, value_formats
 from profzoo.report.cell_section import make_anchor
 from profzoo.report.comparison_section import GAIN, GAIN_INTERVAL, PART_COLUMNS
-from profzoo.report.savings import Saving, first_savings, unsteady_reason
+from profzoo.report.savings import Saving, first_savings, read_text
 from profzoo.report.value_formats import (
     CELL_COLUMNS,
     DEFAULT_COLUMNS,
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
 # Explains the headings of the report's tables as hints, with the meanings of the data dictionary.
 
-HINT_FILES = ("../tools/*/activity.py",)
 # Headings whose column has another name, with that column.
 CELLS = {"time per step": "step_ns", "what to do": "next_step", "bottleneck": "verdict"}
 # Headings of the table of cells that are words of the glossary.
@@ -88,7 +86,7 @@ def list_hints(all_on_cpu: bool = False) -> Mapping[str, Mapping[str, str]]:
 
     all_on_cpu: whether all cells of the page ran on a CPU; hints about GPUs are then left out.
     """
-    ours = {name: column for one in tools.activities().values() for name, (column, _) in one.COLUMNS.items()}
+    ours = {name: column for one in registry.activities().values() for name, (column, _) in one.COLUMNS.items()}
     ours |= {name: column for name, (column, _) in CELL_COLUMNS.items()} | CELLS
     # Every table has the cell and the candidate, which need no hint.
     parts = {name: column for name, (column, _) in PART_COLUMNS.items() if column not in (*CELL, "candidate")}
@@ -215,7 +213,7 @@ def cells_context(
     offered = dict(CELL_COLUMNS)
     for activity in registry.activities().values():
         offered |= activity.COLUMNS
-    columns = {name: form for name, form in offered.items() if form[0] in table and _has_values(table[form[0]])}
+    columns = {name: form for name, form in offered.items() if form[0] in table and _is_known(table[form[0]]).any()}
     best = {one.cell: one for one in first_savings([promise for promise in promises if not promise.about])}
     usual = most_common_versions(tables["cells"])
     rows = [
@@ -231,9 +229,7 @@ def cells_context(
         "cells": rows,
         "cell_columns": names,
         "saved_column": SAVED,
-        "hidden_columns": [
-            index for index, name in enumerate(names) if name not in (*LEADING_COLUMNS, *DEFAULT_COLUMNS)
-        ],
+        "hidden_columns": [at for at, name in enumerate(names) if name not in (*LEADING_COLUMNS, *DEFAULT_COLUMNS)],
         "lacking": [{"verdict": NOT_MEASURED, **one} for one in lacking],
         "lacking_why": _group_by_reason(lacking),
         "partial": partial,
@@ -252,10 +248,7 @@ def _group_by_reason(missing: Sequence[Mapping[str, str]]) -> list[TemplateVaria
 
 
 def _make_row(
-    row: pd.Series,
-    tables: Mapping[str, pd.DataFrame],
-    promise: Saving | None,
-    columns: Mapping[str, tuple[str, Any]],
+    row: pd.Series, tables: Mapping[str, pd.DataFrame], promise: Saving | None, columns: Mapping[str, tuple[str, Any]]
 ) -> TemplateVariables:
     """Return the template's row of a cell."""
     strip = value_formats.step_parts(tables, row["model"], row["phase"])
@@ -274,7 +267,7 @@ def _make_row(
         "step_ns": row["step_ns"],
         "spread": _format_interval(row),
         "steps": _count_steps(row),
-        "unsteady": unsteady_reason(row),
+        "unsteady": read_text(row, "unsteady"),
         "fields": [
             make_field(row[name], form, [row.get(end) for end in TABLES["cells"].ranges.get(name, ())])
             for name, form in columns.values()
@@ -301,10 +294,6 @@ def _count_steps(row: pd.Series) -> str:
     processes = row.get("processes") if pd.notna(row.get("processes")) else 1
     runs = f" × {processes:.0f} processes" if processes > 1 else ""
     return f"mean of {row['steps']:.0f} steps{runs}" if row["steps"] * (processes or 1) > 1 else "1 step"
-
-
-def _has_values(column: pd.Series) -> bool:
-    return bool((column.notna() & column.ne("")).any())
 
 
 def _join_cells(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -355,13 +344,12 @@ def _name_agreement(column: str) -> str:
 
 def measurement_context(cells: pd.DataFrame, sidecars: "Sequence[Sidecar]", tools: Sequence[str]) -> TemplateVariables:
     """Return devices, dates, versions and tools for the template; sidecars: those of the cells' unprofiled runs."""
+    # On a CPU no GPU profiler is missing, and nothing more can be collected of a report.
+    whole = all_on_cpu(cells) or tools_of_imports(cells)
     return {
         "tools": tools,
         "timed_under": tools_of_imports(cells),
-        # On a CPU no GPU profiler is missing, and nothing more can be collected of a report.
-        "missing": []
-        if all_on_cpu(cells) or tools_of_imports(cells)
-        else sorted(set(registry.compared_activities()) - set(tools)),
+        "missing": [] if whole else sorted(set(registry.compared_activities()) - set(tools)),
         "models": cells["model"].nunique(),
         "devices": sorted(set(cells["device"])),
         "dates": sorted({*cells["date"]} - {""}) or ["at an unknown time"],
@@ -397,13 +385,13 @@ def _imported_cells(cells: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the cells that were made elsewhere, with lines on their steps, their files, and what these lack."""
     if "imported" not in cells:
         return []
-    known = cells[cells["imported"].notna() & cells["imported"].ne("")]
+    known = cells[_is_known(cells["imported"])]
     return [{"cell": row.model, "lines": row.imported.split(LINE_SEPARATOR)} for row in known.itertuples()]
 
 
 def _unsteady_clocks(cells: pd.DataFrame) -> list[str]:
     """Return lines on sampled cells whose SM clocks varied or were throttled."""
-    known = cells[cells["clocks"].notna() & cells["clocks"].ne("")] if "clocks" in cells else cells.iloc[:0]
+    known = cells[_is_known(cells["clocks"])] if "clocks" in cells else cells.iloc[:0]
     return [f"{row.model} {row.phase}: {row.clocks}" for row in known.itertuples()]
 
 

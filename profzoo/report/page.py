@@ -248,10 +248,6 @@ def main(
     """Read the tables (by name, their paths), sidecars of the unprofiled runs and figures; write the page.
 
     results: folder of the cells' files, beside which the page is written.
-
-    asked: `tools`; `timelines`, paths of typical steps' timelines; `lines`, paths of tables of source lines;
-    `of_cells`, paths of the tables of single cells; `lacking`, selected cells that cannot be made; and
-    `perfetto`, as for the page.
     """
     read = {name: csv_files.read_table(name, path) for name, path in tables.items()} | {"ranks": read_ranks(ranks)}
     read["inside"] = read_sentences(asked["lines"])
@@ -288,9 +284,9 @@ def render_page(
     """
     tables = {"verdicts": pd.DataFrame(columns=verdicts.COLUMNS), **tables}
     cells, promised = tables["cells"], savings.list_savings(tables, tools)
-    timelines = timeline_data.thin_timelines(timelines)
+    timelines, on_cpu = timeline_data.thin_timelines(timelines), overview.all_on_cpu(cells)
     return _render_template(
-        overview.all_on_cpu(cells),
+        on_cpu,
         title="profzoo report",
         **comparison_section.comparison_context(tables),
         **overview.measurement_context(cells, sidecars, tools),
@@ -300,9 +296,7 @@ def render_page(
         figures=[one for one in figures if not one["compares"]],
         compared_figures=[one for one in figures if one["compares"]],
         process_columns=list(PROCESS_COLUMNS),
-        page_data=cell_data.page_data(
-            tables.get("peaks"), perfetto, overview.list_hints(overview.all_on_cpu(cells))["grid"]
-        ),
+        page_data=cell_data.page_data(tables.get("peaks"), perfetto, overview.list_hints(on_cpu)["grid"]),
         perfetto=perfetto,
         details=[
             {**describe_cell(row, tables, timelines, results), "script": _describe_script(sidecar)}
@@ -322,18 +316,11 @@ def _describe_script(sidecar: Mapping[str, Any]) -> Mapping[str, str] | None:
 
 def write_comparison_page(tables: Mapping[str, str], figures: Sequence[str], html: str) -> None:
     """Read the tables (paths by name) and figures of a comparison, and write a page of the comparison alone."""
-    read, drawn = (
-        {name: csv_files.read_table(name, path) for name, path in tables.items()},
-        [read_figure(path) for path in figures],
-    )
+    read = {name: csv_files.read_table(name, path) for name, path in tables.items()}
+    drawn = [read_figure(path) for path in figures]
     nothing: dict[str, list[Any]] = {"cells": [], "lacking": [], "partial": [], "parts": []}
-    page = _render_template(
-        False,
-        title="profzoo comparison",
-        **comparison_section.comparison_context(read),
-        compared_figures=drawn,
-        **nothing,
-    )
+    known = comparison_section.comparison_context(read)
+    page = _render_template(False, title="profzoo comparison", **known, compared_figures=drawn, **nothing)
     Path(html).write_text(page, encoding="utf-8")
 
 
@@ -342,11 +329,8 @@ def _render_template(all_on_cpu: bool, **given: Any) -> str:
     environment = jinja2.Environment(loader=here, autoescape=True, undefined=jinja2.StrictUndefined)
     environment.filters |= {"sentence": value_formats.make_sentence, "code": value_formats.mark_code}
     environment.filters |= {"packed_data": packed_blocks.pack_data, "packed_drawn": packed_blocks.pack_drawn}
-    words: TemplateVariables = {
-        "meanings": glossary.load_meanings(all_on_cpu),
-        "glossary": glossary.load_groups(all_on_cpu),
-    }
-    words |= {"all_on_cpu": all_on_cpu, "titles": overview.list_hints(all_on_cpu)}
+    words: TemplateVariables = {"all_on_cpu": all_on_cpu, "titles": overview.list_hints(all_on_cpu)}
+    words |= {"meanings": glossary.load_meanings(all_on_cpu), "glossary": glossary.load_groups(all_on_cpu)}
     files = {"style": _read_assets("css"), "script": _read_assets("js")}
     words["policy"] = POLICY.format(base64.b64encode(hashlib.sha256(files["script"].encode()).digest()).decode())
     return environment.get_template(TEMPLATE).render(given | words | files)
@@ -374,12 +358,11 @@ def read_figure(path: str, on_cpu: bool = False, imported: bool = False) -> Page
     except (DataError, UnicodeDecodeError) as error:
         why = error if isinstance(error, DataError) else "is not SVG (it is not UTF-8)"
         raise DataError(f"{path} {why}, which no figure of profzoo does: remove it, and it is drawn again") from None
-    shape = _find_shape(svg)
     return {
         "name": name,
         "title": title,
         "svg": Markup(svg),
-        "shape": shape,
+        "shape": _find_shape(svg),
         "caption": caption,
         "compares": known.compares,
     }

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 
 from profzoo.cell import rerun_commands
-from profzoo.cell import rerun_commands as command
 from profzoo.compare import numerics
 from profzoo.formatting import describe_clock, format_ns, gains, part_of, span
 from profzoo.io.csv_tables import Row
@@ -18,7 +17,7 @@ from profzoo.range_names import IMPORTED
 from profzoo.report import value_formats
 from profzoo.report.value_formats import format_gain, format_value, gain_fields
 from profzoo.statistics import speedup
-from profzoo.tables.schemas import CELL
+from profzoo.tables.schemas import CELL, rows_of_cell
 from profzoo.trials.trial_table import best_row
 from profzoo.verdicts import SIMULATED as REPLAYED
 from profzoo.verdicts.rules.rule_evaluation import CELL_LEVEL
@@ -79,8 +78,8 @@ def choose_best_plans(
     """
     found: dict[tuple[str, str], BestPlan] = {}
     for cell, rows in tables["plans"].groupby(CELL, sort=False):
-        tried = _rows_of(tables.get("trials"), cell)
-        verdicts = _verdicts_on_cell(_rows_of(tables["verdicts"], cell))
+        tried = rows_of_cell(tables["trials"], *cell) if "trials" in tables else pd.DataFrame()
+        verdicts = _verdicts_on_cell(rows_of_cell(tables["verdicts"], *cell))
         best = best_row(tried) if len(tried) else None
         if best:
             words = arguments.get(cell, " ".join(cell))
@@ -88,12 +87,6 @@ def choose_best_plans(
         elif plan := next(_untried_plans(rows, tried), None):
             found[cell] = _expected_plan(plan, verdicts)
     return found
-
-
-def _rows_of(table: pd.DataFrame | None, cell: tuple[str, str]) -> pd.DataFrame:
-    if table is None:
-        return pd.DataFrame()
-    return table[(table["model"] == cell[0]) & (table["phase"] == cell[1])]
 
 
 def _untried_plans(plans: pd.DataFrame, tried: pd.DataFrame) -> Iterator[Row]:
@@ -150,7 +143,7 @@ def _recipe_of_trial(words: str, plans: pd.DataFrame) -> str:
 
 
 def read_text(row: Row, name: str) -> str:
-    """Return a text of a row; empty if an earlier version wrote the table without it."""
+    """Return a text of a row; empty if it has none, as in a table that an earlier version wrote."""
     return text if isinstance(text := row.get(name), str) else ""
 
 
@@ -224,29 +217,17 @@ def list_savings(tables: Mapping[str, pd.DataFrame], tools: Sequence[str] = ()) 
     trials = {key: row for key, row in trials.items() if key[:2] not in plans}
     for row in ours.to_dict("records"):
         cell = (row["model"], row["phase"])
-        settable = row["level"] == "cell" and isinstance(row["settings"], str) and row["settings"]
-        if cell in step_ns and not (settable and cell in plans):
-            words = row["settings"] if row["level"] == "cell" and isinstance(row["settings"], str) else ""
+        words = read_text(row, "settings") if row["level"] == "cell" else ""
+        if cell in step_ns and not (words and cell in plans):
             typed = _make_command(arguments[cell], words, tools) if cell[1] != IMPORTED else ""
             found.append(_make_saving(row, step_ns[cell], trials.get((*cell, words)) if words else None, typed))
     found += _savings_by_trials_only(trials, step_ns, arguments, {(*one.cell, one.typed) for one in found})
     cells = {(row["model"], row["phase"]): row for row in tables["cells"].to_dict("records")}
-    found = [
-        replace(one, unsteady=unsteady_reason(own), step_ns=own["step_ns"], timed_under=tool_of_times(own))
-        for one in found
-        for own in [cells[one.cell]]
-    ]
-    return sorted(found, key=_sorting_key)
-
-
-def unsteady_reason(cell: Row) -> str:
-    """Return why the times of a row of the table of cells are unsteady; empty if they are steady."""
-    return said if isinstance(said := cell.get("unsteady"), str) else ""
-
-
-def tool_of_times(cell: Row) -> str:
-    """Return the tool under which a row of the table of cells was timed; empty for an unprofiled cell."""
-    return tool if isinstance(tool := cell.get("timed_under"), str) else ""
+    unsteady, tool = (
+        {cell: read_text(own, name) for cell, own in cells.items()} for name in ("unsteady", "timed_under")
+    )
+    found = [replace(one, unsteady=unsteady[one.cell], timed_under=tool[one.cell]) for one in found]
+    return sorted((replace(one, step_ns=step_ns[one.cell]) for one in found), key=_sorting_key)
 
 
 def list_run_arguments(cells: pd.DataFrame) -> dict[tuple[str, str], str]:
@@ -299,28 +280,24 @@ def _saving_of_plan(cell: tuple[str, str], plan: BestPlan, step_ns: float) -> Sa
     return Saving(*told, saved, least, most, plan.how, plan.typed, plan.score, plan=plan)
 
 
-def _make_saving(
-    row: Row,
-    step_ns: float,
-    trial: Row | None,
-    typed: str,
-) -> Saving:
+def _make_saving(row: Row, step_ns: float, trial: Row | None, typed: str) -> Saving:
     gain, low, high = row["gain"], row["gain_low"], row["gain_high"]
     how = SIMULATED if row["method"] == REPLAYED else AT_MOST
     if trial:
         gain, low, high, how = trial["gain"], trial["gain_low"], trial["gain_high"], MEASURED
     saved, least, most = (_saved_ns(step_ns, value) for value in (gain, low, high))
     about = f"{row['module']} {row['direction']}" if row["level"] == "layer" else ""
-    score = row.get("score")
     told = (row["model"], row["phase"], about, row["verdict"], row["next_step"])
-    function, rank = name if isinstance(name := row.get("function"), str) else "", 0 if about else int(row["rank"])
-    known = score if isinstance(score, str) else ""
-    return Saving(*told, saved, least, most, how, typed, known, function=function, rank=rank)
+    score, function = read_text(row, "score"), read_text(row, "function")
+    rank = 0 if about else int(row["rank"])
+    return Saving(*told, saved, least, most, how, typed, score, function=function, rank=rank)
 
 
 def _make_command(arguments: str, words: str, tools: Sequence[str] = ()) -> str:
     """Return the command that tests the advice: a run with its settings, or trials of all settings."""
-    return command.format_run(arguments, words) if words else command.trials_command(arguments, tools)
+    if words:
+        return rerun_commands.format_run(arguments, words)
+    return rerun_commands.trials_command(arguments, tools)
 
 
 def _saved_ns(step_ns: float, gain: float) -> float:
@@ -467,7 +444,7 @@ def _format_best(row: Row, arguments: str) -> TemplateVariables:
         "times": f"{gains(row['gain'])[0]} times",
         "times_say": f"{format_ns(row['base_ns'])} → {format_ns(row['ns'])} per step",
         "words": row["words"],
-        "typed": command.format_run(arguments, row["words"]),
+        "typed": rerun_commands.format_run(arguments, row["words"]),
     }
 
 

@@ -1,13 +1,11 @@
 """Attaches a session to a script's process, once torch has been imported."""
 
 import atexit
-import importlib.util
 import json
 import mmap
 import os
 import sys
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from profzoo.harness import observed_files
@@ -27,7 +25,7 @@ def attach(path: str) -> None:
     """Measure this process as the task in a file says; a process that cannot be measured ends with one line."""
     task = tasks.read_task(path)
     try:
-        _find_packages(task)
+        tasks.find_packages(task)
         # Here, as these take torch and the packages.
         import torch
 
@@ -50,13 +48,6 @@ def attach(path: str) -> None:
     os.register_at_fork(after_in_child=lambda: _forget(task, session))
     _note_progress(task, session)
     gpu_slots.wait_for_turn()
-
-
-def _find_packages(task: tasks.Task) -> None:
-    """Import packages that the script's own environment lacks from where the workflow has them."""
-    for name, folder in task.packages.items():
-        if importlib.util.find_spec(name) is None:
-            sys.modules["sitecustomize"].load_package(name, Path(folder))
 
 
 def _forget(task: tasks.Task, session: "Session") -> None:

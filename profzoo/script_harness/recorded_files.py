@@ -1,13 +1,12 @@
 """Has a program record itself where another process asks for it, and hands over to jobs what programs recorded."""
 
 import argparse
-import importlib.util
+import importlib
 import json
 import os
 import shlex
 import shutil
 import signal
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -131,9 +130,7 @@ def answer(folder: str, has_torch: bool) -> None:
 
 def _begin(folder: Path) -> None:
     asked = tasks.read_task(str(folder / REQUEST.format(os.getpid())))
-    for name, place in asked.packages.items():
-        if importlib.util.find_spec(name) is None:
-            sys.modules["sitecustomize"].load_package(name, Path(place))
+    tasks.find_packages(asked)
     # By name, as this takes the packages.
     record = importlib.import_module("profzoo.script_harness.recording").Recording(asked, folder)
     record.ended = lambda: _note(folder, DONE if record.kept else REFUSED, record.lacks)

@@ -1,10 +1,12 @@
 """What a script's process is asked to measure, and the notes that it leaves for the process that started it."""
 
+import importlib.util
 import json
 import os
 import platform
 import resource
 import struct
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,19 +62,7 @@ class Task:
 
     def write(self, path: Path) -> None:
         """Write the task to a JSON file."""
-        path.write_text(
-            json.dumps(
-                {
-                    "cell": self.cell,
-                    "defaults": self.defaults,
-                    "folder": str(self.folder),
-                    "files": {name: str(file) for name, file in self.files.items()},
-                    "at_least_s": self.at_least_s,
-                    "packages": self.packages,
-                    "nudge": self.nudge,
-                }
-            )
-        )
+        path.write_text(json.dumps(vars(self), default=os.fspath))
 
 
 def read_task(path: str) -> Task:
@@ -80,6 +70,13 @@ def read_task(path: str) -> Task:
     given = json.loads(Path(path).read_text())
     files = {name: Path(file) for name, file in given.pop("files").items()}
     return Task(folder=Path(given.pop("folder")), files=files, **given)
+
+
+def find_packages(task: Task) -> None:
+    """Import packages that the script's own environment lacks from where the workflow has them."""
+    for name, folder in task.packages.items():
+        if importlib.util.find_spec(name) is None:
+            sys.modules["sitecustomize"].load_package(name, Path(folder))
 
 
 def claim_cell(folder: Path) -> bool:

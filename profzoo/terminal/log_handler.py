@@ -18,6 +18,7 @@ from snakemake.logging import LogEvent, LogHandlerBase
 from profzoo import formatting
 from profzoo.cell import rerun_commands
 from profzoo.collect.failures import explain_os_error
+from profzoo.collect.version_changes import UNMEASURED
 from profzoo.formatting import format_count, format_estimate, join_first_names
 from profzoo.machine import job_limits
 from profzoo.records import derived_outputs
@@ -112,10 +113,7 @@ def _explain_needed(affected: str, rule: str, collects: bool) -> str:
 
 # Lists the rules for `snakemake --list`: first the rules for users, then the rules behind them.
 
-TYPED = (
-    "all", "report", "figures", "perfetto", "compare", "trials", "doctor", "metrics", "status", "serve", "share",
-    "verify", "clean", "help",
-)  # fmt: skip
+TYPED = ("all", "report", "figures", "perfetto", "compare", "trials", *UNMEASURED)
 FIRST = "Rules for users; `snakemake help` explains their options:"
 THEN = "Rules behind these, which make single files; `snakemake FILE` makes one:"
 
@@ -400,7 +398,7 @@ def take_over(workflow: Any) -> LogHandler | None:
     handler.attach(
         theirs.stream,
         lambda: plan_jobs(workflow),
-        lambda: typed_rules(workflow),
+        lambda: [rule.name for rule in workflow.rules if rule.name in TYPED],
         # The configuration is read after this function returns.
         lambda: bool(workflow.config.get("collect", True)),
         lambda: list_made(workflow.dag),
@@ -419,11 +417,6 @@ def list_made(dag: Any) -> dict[str, list[str]]:
             if part.rule in run_end.ANSWERING and all(path.exists() for path in part.outputs):
                 found[part.rule] = list(map(str, part.outputs))
     return found
-
-
-def typed_rules(workflow: Any) -> list[str]:
-    """Return the rules that a user may type."""
-    return [rule.name for rule in workflow.rules if rule.name in TYPED]
 
 
 def list_rules(workflow: Any, only_targets: bool = False) -> None:

@@ -112,9 +112,7 @@ def format_age(seconds: float) -> str:
 
 def format_status(found: Sequence[Measurement], results: Path, now: datetime) -> list[str]:
     """Format the measurements as a table, and their number by state in a last line."""
-    rows = [HEADING, *(_cells_of(one, now) for one in found)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADING))]
-    lines = ["  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = formatting.align([HEADING, *(_cells_of(one, now) for one in found)])
     of_state = Counter(one.state.partition(":")[0] for one in found)
     cells = formatting.format_count(len({one.cell for one in found}), "cell")
     counts = ", ".join(f"{count} {state}" for state, count in of_state.most_common())

@@ -75,10 +75,8 @@ def list_differing_cells(path: Path) -> list[str]:
     rows = read_rows(path)
     says = [f"{row['model']} {row['phase']}: {row['says']}" for row in rows[:DIFFERING_STEPS_SHOWN]]
     more = len(rows) - DIFFERING_STEPS_SHOWN
-    return [
-        *says,
-        *([f"and {more} more cells, in {path}" if more > 1 else f"and another cell, in {path}"] if more > 0 else []),
-    ]
+    rest = f"and {more} more cells, in {path}" if more > 1 else f"and another cell, in {path}"
+    return [*says, *([rest] if more > 0 else [])]
 
 
 # Lists the cells with the most time to gain: of each its best plan, or the verdict that saves more.
@@ -209,11 +207,8 @@ def _of_verdict(
         # What comes after the reason is what to do without it.
         instead = what.partition("; ")[2]
         changes, why = _change_rows(by_hand), f"{row['verdict']}{instead and f'; instead: {instead}'}"
-    rows = [
-        *changes,
-        ("gain", _with_doubt(f"{_how_fast(row, gain, bool(up_to))}, which {saves}", unsteady)),
-        ("why", why),
-    ]
+    gains = _with_doubt(f"{_how_fast(row, gain, bool(up_to))}, which {saves}", unsteady)
+    rows = [*changes, ("gain", gains), ("why", why)]
     return LargestGain(_with_doubt(f"{says}: {advice}" if advice else says, unsteady), "", saved, unsteady, rows=rows)
 
 
@@ -283,10 +278,8 @@ def summarise_measurement(task: Task, took_s: float) -> list[str]:
         # A profiler lengthens steps, so that the same cell has another time without one.
         profiled = "" if tool in tools.that(tools.TIME) else " profiled"
         found.append(f"{formatting.format_ns(step)}/step{profiled}")
-        if (
-            tool in tools.that(tools.TRACE)
-            and (busy := _busy(cell_folder(task) / f"{task.cell.split()[-1]}.{tool}.sqlite")) is not None
-        ):
+        trace = cell_folder(task) / f"{task.cell.split()[-1]}.{tool}.sqlite"
+        if tool in tools.that(tools.TRACE) and (busy := _busy(trace)) is not None:
             found.append(f"{busy:.0%} busy".replace("%", " %"))
         elif tool in tools.that(tools.TIME) and sidecar.get("steps") and sidecar.get("items"):
             rate = sidecar["items"] / sidecar["steps"] / step * 1e9
@@ -453,7 +446,7 @@ def format_answer(made: Mapping[str, Sequence[str]], width: int) -> list[str]:
         for part in (
             *formatting.format_rows([("" if place else "gains", gain.says)], width),
             *formatting.format_rows([("", f"{IN_OWN_CODE}{gain.recipe}")] if gain.recipe else [], width),
-            *_whole_lines(gain.command),
+            *([formatting.name_line("", gain.command)] if gain.command else []),
         )
     ]
     of_cells = [("" if place else "verdict", says) for place, says in enumerate(limits)]
@@ -551,10 +544,6 @@ def _from_where_typed() -> Path:
     with suppress(OSError, ValueError):
         return Path.cwd().relative_to(Path(os.environ.get("PWD") or os.curdir).resolve(strict=True))
     return Path()
-
-
-def _whole_lines(command: str) -> list[str]:
-    return [formatting.name_line("", command)] if command else []
 
 
 def _first(progress: Progress) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import textwrap
 from collections import ChainMap, Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -154,11 +155,8 @@ def expect_duration(task: Task, earlier: EarlierTimes, budget_s: float = math.in
     if task.rule == TRYING and budget_s < shipped_durations()["cpu"][task.what]:
         return budget_s, True
     if not task.measures:
-        return (
-            (shipped_durations()["light"].get(task.rule.split("_")[0], UNKNOWN_LIGHT_S), True)
-            if task.outputs
-            else (0.0, True)
-        )
+        light = shipped_durations()["light"].get(task.rule.split("_")[0], UNKNOWN_LIGHT_S)
+        return light if task.outputs else 0.0, True
     if (own := _own(task)) is not None:
         return own, True
     figures = shipped_durations()["gpu" if earlier.gpu else "cpu"]
@@ -307,10 +305,8 @@ def plan_headline(progress: Progress, place: Place, guessed: float) -> str:
         return f"{cells}, {tools}: cannot run here"
     basis = ", estimated from other machines" if guessed > 0.5 else ""
     if place.remote:
-        total = format_estimate(
-            sum(progress.expected[number] for number, task in progress.tasks.items() if task.measures)
-        )
-        return f"{cells}, {tools}: about {total} of GPU time, in jobs of the batch system{basis}"
+        total = sum(progress.expected[number] for number, task in progress.tasks.items() if task.measures)
+        return f"{cells}, {tools}: about {format_estimate(total)} of GPU time, in jobs of the batch system{basis}"
     return f"{cells}, {tools}: about {time} {place}{basis}"
 
 
@@ -334,12 +330,7 @@ def dry_run_screen(progress: Progress, reasons: Mapping[int, Sequence[str]], wid
     for number, task in progress.tasks.items():
         if task.outputs:
             numbers.setdefault((not task.measures, task.what), []).append(number)
-    order = {
-        "weights": 0,
-        tools.BASELINE: 1,
-        EXPORTS: 3,
-        **{kind: 4 + at for at, kind in enumerate(KINDS.values())},
-    }
+    order = {"weights": 0, tools.BASELINE: 1, EXPORTS: 3, **{kind: 4 + at for at, kind in enumerate(KINDS.values())}}
     rows = []
     for key in sorted(numbers, key=lambda key: (key[0], order.get(key[1], 2), key[1])):
         mine = numbers[key]
@@ -360,16 +351,9 @@ def _about(progress: Progress, width: int) -> list[str]:
     done = progress.tasks.values()
     models = sorted({cell.split()[0] for cell in cells_to_measure([task for task in done if task.measures]) if cell})
     pages = [path for task in done if task.what == "pages" for path in task.outputs]
-    lines = [f"  models: {join_first_names(models, MODELS_SHOWN)}"] if models else []
-    lines += [f"  makes {path}" for path in pages]
-    return [part for line in lines for part in _folded(line, width)]
-
-
-def _folded(line: str, width: int) -> list[str]:
-    found = [""]
-    for word in line.split():
-        if found[-1].strip() and len(found[-1]) + 1 + len(word) > width:
-            found.append(f"    {word}")
-        else:
-            found[-1] = f"{found[-1]} {word}" if found[-1] else f"  {word}"
-    return found
+    lines = [f"models: {join_first_names(models, MODELS_SHOWN)}"] if models else []
+    lines += [f"makes {path}" for path in pages]
+    fold = textwrap.TextWrapper(
+        width, initial_indent="  ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+    )
+    return [part for line in lines for part in fold.wrap(line)]

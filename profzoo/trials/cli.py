@@ -23,11 +23,7 @@ from profzoo.trials.trial_table import best_row
 # How rows of the table ask for a larger budget.
 MORE_TIME = "raise trials.budget"
 # What became of an expected gain, by the outcome in the table.
-OUTCOMES = {
-    trial_table.HIT: "confirmed",
-    trial_table.MISS: "not confirmed",
-    trial_table.SLOWED: "slower instead",
-}
+OUTCOMES = {trial_table.HIT: "confirmed", trial_table.MISS: "not confirmed", trial_table.SLOWED: "slower instead"}
 
 
 def format_trials(table: pd.DataFrame) -> list[str]:
@@ -48,11 +44,8 @@ def format_trials(table: pd.DataFrame) -> list[str]:
         said += _format_rows(rows.to_dict("records"))
     known = table[table["outcome"] != ""]
     if len(known):
-        counts = known["outcome"].value_counts()
-        said.append(
-            f"expected gains ({len(known)}): "
-            + ", ".join(f"{count} {OUTCOMES[name]}" for name, count in counts.items())
-        )
+        counts = (f"{count} {OUTCOMES[name]}" for name, count in known["outcome"].value_counts().items())
+        said.append(f"expected gains ({len(known)}): {', '.join(counts)}")
     return said
 
 

@@ -400,6 +400,8 @@ def _measured_rows(steps: pd.DataFrame, facts: "Sidecar", margin: float) -> list
         else:
             ratio = speedup.estimate_ratio(before, after, places, margin=margin)
             said = {"ratio": ratio}
+        if side in facts["failed"]:
+            said["why"] = f"failed in a later round: {explain_failure(side, facts)}"
         compared = numerics.compare_sides(base_side, _numeric_side(processes, side, facts))
         gain = 1 / ratio.ratio if ratio else float(np.median(before) / np.median(after)) if pairs else np.nan
         found.append(
@@ -417,12 +419,7 @@ def _measured_rows(steps: pd.DataFrame, facts: "Sidecar", margin: float) -> list
                 output_difference=_output_distance(plain.get("outputs"), processes[mine[0]].get("outputs")),
                 numbers=compared,
                 clocks=_compare_clocks(processes, side),
-                **said
-                | (
-                    {"why": f"failed in a later round: {explain_failure(side, facts)}"}
-                    if side in facts["failed"]
-                    else {}
-                ),
+                **said,
             )
         )
     return sorted(found, key=lambda row: -row.gain)

@@ -19,6 +19,7 @@ from profzoo.cell.sidecar_files import read_facts
 from profzoo.cell.tool_types import NcuSettings
 from profzoo.collect import environment
 from profzoo.collect.command_line import NUMERICS, REMEDIES
+from profzoo.collect.version_changes import UNMEASURED
 from profzoo.compare import sides
 from profzoo.errors import DataError, run_checked
 from profzoo.machine import forks, gpus, job_limits, profiled_forks
@@ -36,10 +37,6 @@ from profzoo.workflow.selection import Selection, Wildcards
 UNTIL_DECIDED = "auto"
 
 
-# Targets of runs that measure nothing.
-UNMEASURED = {"clean", "doctor", "help", "metrics", "serve", "share", "status", "verify"}
-
-
 def fork_early(words: Sequence[str], selection: Selection) -> None:
     """Start the processes that fork a run's scripts and its measurements, while the run is planned.
 
@@ -48,7 +45,7 @@ def fork_early(words: Sequence[str], selection: Selection) -> None:
 
     words: of the command line.
     """
-    if UNMEASURED & {*words}:
+    if {*UNMEASURED} & {*words}:
         return
     # All scripts, which import little more than those of any run.
     scripts = sorted(map(str, (import_graph.PROJECT / "workflow" / "scripts").glob("*.py")))

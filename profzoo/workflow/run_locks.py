@@ -28,11 +28,7 @@ OWNERS, CHANGING = "profzoo/owners", "profzoo/locks.changing"
 MARK = "# held by profzoo's run "
 LOCKS = "[0-9]*.*put.lock"
 # Classes of Snakemake that this module needs; without them Snakemake's own locks stay in use.
-OWNED = (
-    "snakemake.persistence.file.FilePersistence",
-    "snakemake.workflow",
-    "snakemake.settings.types.DAGSettings",
-)
+OWNED = ("snakemake.persistence.file.FilePersistence", "snakemake.workflow", "snakemake.settings.types.DAGSettings")
 
 
 def take_over(incomplete: bool) -> None:

@@ -375,25 +375,14 @@ SOURCES = {"trace_database": (".nsys.sqlite", ".nsys-rep"), "layers": (".torch.r
 RANGES_TRACE, OWNERS = SOURCES
 
 
-def user_range_tables(selection: Selection) -> list[str]:
-    """Tables of user ranges of all cells that were traced by a tool that records ranges."""
-    return _tables(selection, "ranges")
-
-
-def repetition_tables(selection: Selection) -> list[str]:
-    """Tables of how the launches of steps differ, of the same cells."""
-    return _tables(selection, "repetition")
-
-
-def _tables(selection: Selection, name: str) -> list[str]:
+def user_range_tables(selection: Selection, name: str = "ranges") -> list[str]:
+    """Tables of all cells that were traced by a tool that records ranges: of these, or of `repetition` of launches."""
+    files = {cell: "<results>/{}/{}.{}.csv".format(*cell, name) for cell in selection.cells}
     return selection.makeable(
-        f"<results>/{model}/{phase}.{name}.csv"
-        for model, phase in selection.cells
-        if tools.BASELINE in selection.available[model, phase]
-        and (
-            _traced(selection, model, phase)
-            or (selection.path(f"<results>/{model}/{phase}.{name}.csv").exists() and not selection.config["collect"])
-        )
+        file
+        for cell, file in files.items()
+        if tools.BASELINE in selection.available[cell]
+        and (_traced(selection, *cell) or (selection.path(file).exists() and not selection.config["collect"]))
     )
 
 

@@ -206,7 +206,7 @@ QUOTED: dict[tuple[str, str], tuple[int, str]] = {
     ("profzoo/calibration/peaks.py", "torch"): (1, OF_TORCH),
     ("profzoo/collect/job_run.py", "torch"): (1, OF_TORCH),
     ("profzoo/compare/comparison_table.py", "torch"): (2, OF_TORCH),
-    ("profzoo/experiments/interleaved_runs.py", "torch"): (2, OF_TORCH),
+    ("profzoo/experiments/interleaved_runs.py", "torch"): (1, OF_TORCH),
     ("profzoo/harness/devices.py", "torch"): (1, OF_TORCH),
     ("profzoo/referee/history.py", "torch"): (1, OF_TORCH),
     ("profzoo/report/page.py", "torch"): (1, OF_TORCH),

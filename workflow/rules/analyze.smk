@@ -243,7 +243,7 @@ rule tabulate:
         code("workflow/scripts/tabulate.py"),
         **TABLES.inputs(),
         user_ranges=user_range_tables(RUN),
-        repetition=repetition_tables(RUN),
+        repetition=user_range_tables(RUN, "repetition"),
     output:
         cells=table("cells"),
         activity=table("activity"),

@@ -24,7 +24,7 @@ from profzoo.workflow.selection import Selection
 from profzoo.workflow.selection import SourceFiles
 from profzoo.workflow.tables import Tables
 from profzoo.workflow.tables import TorchFiles
-from profzoo.workflow.tables import repetition_tables, user_range_inputs, user_range_tables
+from profzoo.workflow.tables import user_range_inputs, user_range_tables
 
 ASKED = Selection(
     config=config,

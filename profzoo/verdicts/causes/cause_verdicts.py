@@ -10,11 +10,9 @@ from profzoo.fusion.gains import NUMBER
 from profzoo.fusion.patterns import PATTERNS_OF_SHARE
 from profzoo.fusion.row_patterns import ENTRY
 from profzoo.range_names import COMPILED, FORWARD, ROOT, STEP
-from profzoo.tables.cell_tables import amdahl_gain
 from profzoo.tables.layers import NODE
-from profzoo.verdicts import AMDAHL
 from profzoo.verdicts.advice_scores import find_kind
-from profzoo.verdicts.causes.noted_verdicts import GUARDS, NOTED, REPEATED, make_row
+from profzoo.verdicts.causes.noted_verdicts import GUARDS, NOTED, REPEATED, expect_all, make_row
 from profzoo.verdicts.gain_models import CHAINS, WITHOUT_TUNING, RequestedChange
 from profzoo.verdicts.rules.feasibility import add_wait_texts
 from profzoo.verdicts.rules.rule_evaluation import CELL_LEVEL, LAYER_LEVEL, CellRules
@@ -438,9 +436,7 @@ def judge_guards(
         if share >= rule["at_least"]:
             times = "once" if found.calls < 1.5 else f"{found.calls:.0f} times"
             lead = f"torch.compile checks guards {times} per step, which takes {found.ns / 1e3:,.0f} µs: "
-            gain = amdahl_gain(share, 1)
-            row = make_row(rule, share, lead, ran_with)
-            yield replace(row, share=share, cured=1.0, gain=gain, gain_low=1.0, gain_high=gain, method=AMDAHL)
+            yield expect_all(make_row(rule, share, lead, ran_with), share)
 
 
 # Judges modules that a step calls again on the same inputs, by the time of their forward pass in tables of layers.
@@ -532,6 +528,4 @@ def _judge_repeated(
 ) -> Iterator[Verdict]:
     for rule in rules:
         if rule["of"] == NOTED and rule["share"] == REPEATED and share >= rule["at_least"]:
-            gain = amdahl_gain(share, 1)
-            row = make_row(rule, share, f"{describe_calls(found)}: ", ran_with)
-            yield replace(row, share=share, cured=1.0, gain=gain, gain_low=1.0, gain_high=gain, method=AMDAHL)
+            yield expect_all(make_row(rule, share, f"{describe_calls(found)}: ", ran_with), share)

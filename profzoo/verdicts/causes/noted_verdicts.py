@@ -112,15 +112,11 @@ def judge_window(rules: Sequence[Rule], noted: NotedFacts, ran_with: KnownSettin
         if rule["of"] != NOTED:
             continue
         if rule["share"] == COMPILING and share >= rule["at_least"]:
-            row = make_row(rule, share, f"{noted.describe_compilations()}: ", ran_with)
-            gain = amdahl_gain(share, 1)
             # The last compilation may have ended behind the window.
-            yield replace(row, share=share, cured=1.0, gain=gain, gain_low=1.0, gain_high=gain, method=AMDAHL)
+            yield expect_all(make_row(rule, share, f"{noted.describe_compilations()}: ", ran_with), share)
         elif rule["share"] == STARTS and starting >= rule["at_least"]:
-            row = make_row(rule, starting, f"{noted.describe_starts()}: ", ran_with)
             # Workers that stay still load their first batches, but need not start for them.
-            gain = amdahl_gain(at_most, 1)
-            yield replace(row, share=at_most, cured=1.0, gain=gain, gain_low=1.0, gain_high=gain, method=AMDAHL)
+            yield expect_all(make_row(rule, starting, f"{noted.describe_starts()}: ", ran_with), at_most)
         elif rule["share"] == BREAKS and len(breaks) >= rule["at_least"]:
             more = f" and {len(breaks) - NAMED} more" if len(breaks) > NAMED else ""
             yield make_row(rule, len(breaks), f"{', '.join(breaks[:NAMED])}{more}: ", ran_with)
@@ -142,6 +138,12 @@ def make_row(rule: Rule, value: float, lead: str, ran_with: KnownSettings) -> Ve
         source=rule["source"],
         about=rule["share"],
     )
+
+
+def expect_all(row: Verdict, share: float) -> Verdict:
+    """Return a verdict whose advice may save a whole share of the step, by Amdahl's law."""
+    gain = amdahl_gain(share, 1)
+    return replace(row, share=share, cured=1.0, gain=gain, gain_low=1.0, gain_high=gain, method=AMDAHL)
 
 
 def judge_noted(

@@ -29,12 +29,7 @@ from profzoo.verdicts.rules.feasibility import (
     judge_feasibility,
     refuse_failed,
 )
-from profzoo.verdicts.rules.rule_evaluation import (
-    CELL_LEVEL,
-    LAYER_LEVEL,
-    CellRules,
-    other_setting_rows,
-)
+from profzoo.verdicts.rules.rule_evaluation import CELL_LEVEL, LAYER_LEVEL, CellRules, other_setting_rows
 from profzoo.verdicts.rules.rule_types import Explanation, KnownSettings, Rules
 from profzoo.verdicts.rules.step_quality import SYNCHRONISATION, no_steps_row, without_gain
 from profzoo.verdicts.verdict import COLUMNS, TIMED_UNDER, UNDECIDED, Verdict

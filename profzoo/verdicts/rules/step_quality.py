@@ -1,6 +1,6 @@
 """Judge whether a step's times may be relied on, what its idle time is due to, and how far the CPU limits its gain."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
@@ -175,9 +175,14 @@ def charge_tuning(shares: Mapping[str, float], replayed: CellSimulation, step: R
     The tuner waits for what it tries, and its work on the host looks like late launches; another verdict tells of it.
     Arguments as for charge_waits.
     """
-    names = (*LAUNCHING, SYNCHRONISATION)
+    saved = saved_share(replayed, WITHOUT_TUNING, step) - replayed.tried_share()
+    return _move_to_unknown(shares, saved, (*LAUNCHING, SYNCHRONISATION))
+
+
+def _move_to_unknown(shares: Mapping[str, float], saved: float, names: Sequence[str]) -> dict[str, float]:
+    """Return the shares with as much of these as is saved moved to UNKNOWN, from each in proportion."""
     held = sum(shares[name] for name in names)
-    moved = min(max(saved_share(replayed, WITHOUT_TUNING, step) - replayed.tried_share(), 0.0), held)
+    moved = min(max(saved, 0.0), held)
     if not moved:
         return dict(shares)
     left = 1 - moved / held
@@ -197,9 +202,4 @@ def charge_pauses(shares: Mapping[str, float], replayed: CellSimulation, step: R
         shares: parts of the step as `step_shares` gives them; they add up to one, and so does the result.
         replayed: simulation of the cell's steps. step: the cell's row of the table of steps.
     """
-    launching = sum(shares[name] for name in LAUNCHING)
-    moved = min(saved_share(replayed, WITHOUT_HOST_PAUSES, step), launching)
-    if not moved:
-        return dict(shares)
-    left = 1 - moved / launching
-    return {**shares, **{name: shares[name] * left for name in LAUNCHING}, UNKNOWN: shares[UNKNOWN] + moved}
+    return _move_to_unknown(shares, saved_share(replayed, WITHOUT_HOST_PAUSES, step), LAUNCHING)
