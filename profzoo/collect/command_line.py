@@ -79,9 +79,7 @@ def build_command(job: Job, made: Made, planned: Sequence[str] = (), load: Path 
         save = ["--save", str(made["weights"])]
         return Command([], [], [*program, *save, *facts], sidecar, tool, made, [made["weights"]])
     if tool in (NUMERICS, REMEDIES):
-        more = REPEATING
-        if tool == REMEDIES:
-            more = ["--memory", str(made["memory"]), "--remedies", json.dumps(settings.name_remedies(cell))]
+        more = REPEATING if tool == NUMERICS else remedy_words(cell, made)
         return Command(torchrun_words(cell), [], [*program, *more, *facts], sidecar, tool, made)
     own = tools.commands()[tool]
     if rounds := process_words(job, load):
@@ -104,6 +102,11 @@ def build_command(job: Job, made: Made, planned: Sequence[str] = (), load: Path 
     profiler = own.wrap_command([*planned, *job.get("options", [])], made, process_count(cell))
     program += [*own.program_options(made), *facts]
     return Command(torchrun_words(cell), profiler, program, sidecar, tool, made, own.output_files(made))
+
+
+def remedy_words(cell: CellSettings, made: Made) -> list[str]:
+    """Words that predict a cell's memory with other settings."""
+    return ["--memory", str(made["memory"]), "--remedies", json.dumps(settings.name_remedies(cell))]
 
 
 def cell_words(cell: CellSettings, load: str | Path | None) -> list[str]:
