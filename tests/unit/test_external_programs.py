@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from profzoo.machine import doctor_checks, external_programs, process_tree
+from profzoo.machine import doctor_checks, external_programs
+from tests.faults.jobs import wait_for_ends
 
 
 def test_an_answer_is_what_was_printed() -> None:
@@ -75,8 +76,5 @@ def test_a_program_that_hangs_is_killed_with_what_it_started(tmp_path: Path) -> 
     answer = external_programs.ask_program(["sh", "-c", f"sleep 60 & echo $! > {tmp_path}/pid; wait"], seconds=0.3)
     assert (answer.returncode, answer.stdout, answer.stderr) == (124, "", "sh did not answer within 0.3 s")
     assert 0.3 <= time.monotonic() - began < 5
-    process, until = int((tmp_path / "pid").read_text()), time.monotonic() + 5
-    while process_tree.is_alive(process) and time.monotonic() < until:
-        time.sleep(0.01)
-    assert not process_tree.is_alive(process)
+    wait_for_ends([int((tmp_path / "pid").read_text())], 5)
     assert external_programs.ask_program(["none-such"]).returncode == 127

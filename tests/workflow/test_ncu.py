@@ -10,7 +10,6 @@ import shutil
 import signal
 import sqlite3
 import textwrap
-import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,11 @@ import pandas as pd
 import pytest
 
 from profzoo.cell.schema import load_schema
-from profzoo.machine import process_tree
 from profzoo.tools import kernel_signature
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu import known_operations
 from tests.conftest import DATA
+from tests.faults.jobs import wait, wait_for_ends
 from tests.unit.test_nsys_tables import ONE, export
 from tests.workflow.project import STANDINS, Project, finished, rules, said
 
@@ -614,9 +613,7 @@ def test_a_run_that_ends_leaves_no_fork_below_ncu(fresh: Project, harm: str) -> 
     run = fresh.begun(
         "-j1", "results/lstm/train.ncu.roofline.csv", "--configfile", "tiny.yaml", "--config", "device=auto"
     )
-    until = time.monotonic() + 60
-    while not cell.exists() and time.monotonic() < until:
-        time.sleep(0.05)
+    wait(cell.exists, 60)
     above = json.loads(cell.read_text())
     # The cell, its server, ncu, and the run.
     assert above[3] == run.pid
@@ -625,9 +622,7 @@ def test_a_run_that_ends_leaves_no_fork_below_ncu(fresh: Project, harm: str) -> 
     else:
         run.send_signal(getattr(signal, harm))
     assert finished(run)[0]
-    while any(map(process_tree.is_alive, above[:3])) and time.monotonic() < until + 30:
-        time.sleep(0.05)
-    assert not any(map(process_tree.is_alive, above[:3]))
+    wait_for_ends(above[:3], 60)
     assert not any(path.endswith("roofline.ncu-rep") for path in fresh.files())
 
 
