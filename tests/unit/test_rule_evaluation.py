@@ -18,7 +18,7 @@ from profzoo.verdicts.rules.rule_evaluation import LAYER_LEVEL, CellRules
 from profzoo.verdicts.rules.rule_types import Rule
 from profzoo.verdicts.rules.rules import ChosenAdvice
 from profzoo.what_if.predicted_gains import Gain
-from tests import known_rules
+from tests import known_rules, slow
 from tests.known_rules import a_verdict
 from tests.unit.test_verdicts import ROOFS, UNTRIED, kernel_rows, made
 from tests.written_programs import BEGINS, ENDS, call, kernel, program
@@ -332,7 +332,7 @@ class Hopeful(CellSimulation):
 
 
 @pytest.mark.parametrize("one", [rule for rule in EVERY if rule["of"] != "cpu"], ids=lambda one: one["verdict"])
-@pytest.mark.parametrize("share", [0.12, 0.5])
+@pytest.mark.parametrize("share", slow.first([0.12, 0.5]))
 def test_no_rule_promises_more_than_its_share_allows(one: Rule, share: float) -> None:
     """Whatever a simulation says, and with each of a rule's advices; the rest of the step idles for launches by a tenth."""
     replayed = Hopeful(program([BEGINS, call(1, 1), ENDS], [kernel(1, 10)]))
