@@ -247,16 +247,8 @@ def test_forked_cells_compute_what_others_do(tmp_path: Path, monkeypatch: pytest
     first, second = cell_facts(tmp_path, True, *words, count=2)
     (alone,) = cell_facts(tmp_path, False, *words)
     same = [
-        "loss",
-        "outputs",
-        "parameters",
-        "batch",
-        "steps",
-        "items",
-        "threads",
-        "peak_memory_bytes",
-        "device",
+        "loss", "outputs", "parameters", "batch", "steps", "items", "threads", "peak_memory_bytes", "device",
         "input",
-    ]
+    ]  # fmt: skip
     assert [first.get(key) for key in same] == [second.get(key) for key in same] == [alone.get(key) for key in same]
     assert first["threads"] == 2

@@ -49,16 +49,8 @@ def job(folder: Path, device: str = "auto", code: int = 0, cell: dict | None = N
 
 LISTS = ["", "-1", "0", "2", "2,0", "0,2,-1,1", "1,7,0", "7", "0,0", "NoDevFiles", "1gpu2,2ampere", " 1 , 2 ", "0,,1"]
 LISTS += [
-    "GPU-a-1",
-    "GPU-c",
-    "GPU-",
-    "GPU-c,GPU-a",
-    "GPU-a,GPU-a-1",
-    "GPU-b,GPU-z,GPU-a",
-    "GPU-a,1",
-    "1,GPU-a",
-    "GPU-z",
-]
+    "GPU-a-1", "GPU-c", "GPU-", "GPU-c,GPU-a", "GPU-a,GPU-a-1", "GPU-b,GPU-z,GPU-a", "GPU-a,1", "1,GPU-a", "GPU-z",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("listed", LISTS)
