@@ -345,11 +345,13 @@ def test_no_rule_promises_more_than_its_share_allows(one: Rule, share: float) ->
     for ran_with in ({}, {"precision": "bf16", "graph": True, "compile": True, "workers": 4, "pin_memory": True}):
         judge = CellRules(step.iloc[0], ran_with, {**RULES, "rules": EVERY}, ROOFS, None, UNTRIED)
         judge.replayed = replayed
-        name, of_launches = one["share"], one["of"] in ("kernels", "layers")
-        own = {f"{name}{of}": [share * 100, 0.0] for of in ("_ns", "_least_ns", "_most_ns", "_saved_ns")}
-        traits = rows.assign(bound="dram", efficiency=0.8, **own, **{f"{name}_launches": [50.0, 0.0]})
-        traits = gain_models.add_saved_shares(traits, None, ROOFS, str(ran_with.get("precision", "fp32")), nchw=True)
-        found = judge.row(one, share, traits if of_launches else None, LAYER_LEVEL, "e")
+        name, traits = one["share"], None
+        if one["of"] in ("kernels", "layers"):
+            own = {f"{name}{of}": [share * 100, 0.0] for of in ("_ns", "_least_ns", "_most_ns", "_saved_ns")}
+            traits = rows.assign(bound="dram", efficiency=0.8, **own, **{f"{name}_launches": [50.0, 0.0]})
+            precision = str(ran_with.get("precision", "fp32"))
+            traits = gain_models.add_saved_shares(traits, None, ROOFS, precision, nchw=True)
+        found = judge.row(one, share, traits, LAYER_LEVEL, "e")
         asked = found.change or RequestedChange("graph")
         told = judge.expect(replace(found, change=asked))
         assert told.share is not None and told.gain and told.gain <= 1 / (1 - told.share) + 1e-9
