@@ -64,7 +64,9 @@ children = []
 for rank in "01":
     if not (child := os.fork()):
         os.environ |= {"RANK": rank, "LOCAL_RANK": rank}
-        sys.exit(run.main(sys.argv[2:]))
+        code = run.main(sys.argv[2:])
+        sys.stdout.flush()
+        os._exit(code)
     children.append(child)
 sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))
 """
