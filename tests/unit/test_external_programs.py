@@ -22,23 +22,6 @@ def test_what_cannot_be_started_is_missing(tmp_path: Path, name: str) -> None:
     assert answer.returncode == external_programs.MISSING and answer.stderr.startswith(str(tmp_path / name))
 
 
-# What nvidia-smi says.
-
-
-@pytest.fixture
-def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], None]:
-    """Has nvidia-smi print that, and end with that code."""
-    (tmp_path / "programs").mkdir()
-    monkeypatch.setenv("PATH", f"{tmp_path / 'programs'}:/usr/bin:/bin")
-
-    def write(printed: str, code: int = 0) -> None:
-        path = tmp_path / "programs" / "nvidia-smi"
-        path.write_text(f"#!/bin/sh\ncat <<'EOF'\n{printed}\nEOF\nexit {code}\n")
-        path.chmod(0o755)
-
-    return write
-
-
 # Answers of programs.
 
 

@@ -174,20 +174,6 @@ def test_a_row_that_names_no_gpu_is_none(monkeypatch: pytest.MonkeyPatch, uuid: 
 # What nvidia-smi says.
 
 
-@pytest.fixture
-def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], None]:
-    """Has nvidia-smi print that, and end with that code."""
-    (tmp_path / "programs").mkdir()
-    monkeypatch.setenv("PATH", f"{tmp_path / 'programs'}:/usr/bin:/bin")
-
-    def write(printed: str, code: int = 0) -> None:
-        path = tmp_path / "programs" / "nvidia-smi"
-        path.write_text(f"#!/bin/sh\ncat <<'EOF'\n{printed}\nEOF\nexit {code}\n")
-        path.chmod(0o755)
-
-    return write
-
-
 def test_gpus_are_lines_with_all_fields(nvidia_smi: Callable[..., None]) -> None:
     nvidia_smi("A 100, 580.1, GPU-1, 80 MiB\nN/A\nB, 580.1, none, 1 MiB\nC, 580.1, GPU-2, 1 MiB, more")
     assert gpus.query_nvidia_smi() == (
