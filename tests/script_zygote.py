@@ -5,13 +5,12 @@ imports. The only difference from real runs is that these were imported before; 
 this.
 """
 
-import atexit
 import gc
 import json
 import os
 import runpy
 import sys
-import traceback
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,24 +18,21 @@ import nvtx  # noqa: F401
 import torch
 import torch._dynamo
 
+from profzoo.machine import forks
 from profzoo.script_harness import attach, observers, session  # noqa: F401
 
 
-def run(case: dict[str, Any]) -> int:
-    """Run a script as Python does, and return its exit code."""
+def run(case: dict[str, Any]) -> None:
+    """Run a script with a session."""
     sys.argv = case["words"]
     os.chdir(Path(case["task"]).parent)
     attach.attach(case["task"])
     try:
         runpy.run_path(sys.argv[0], run_name="__main__")
-    except SystemExit as ended:
-        return int(ended.code or 0)
     except Exception as error:
         # Does the same as the start-up hook, which is missing here.
         Path(case["task"]).with_name(f"error-{os.getpid()}.txt").write_text(f"{type(error).__name__}: {error}")
-        traceback.print_exc()
-        return 1
-    return 0
+        raise
 
 
 def main(cases: list[dict[str, Any]]) -> None:
@@ -44,11 +40,7 @@ def main(cases: list[dict[str, Any]]) -> None:
     for case in cases:
         child = os.fork()
         if not child:
-            code = run(case)
-            # Modules are not taken down one by one, which takes longer than most scripts.
-            atexit._run_exitfuncs()
-            sys.stdout.flush()
-            os._exit(code)
+            forks.end_process(forks.exit_code(partial(run, case)))
         codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     Path(sys.argv[2]).write_text(json.dumps(codes))
 
