@@ -6,7 +6,7 @@ import gzip
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -114,6 +114,20 @@ def few_results(tmp_path_factory: pytest.TempPathFactory) -> Path:
             # The folder gets its name when it is complete.
             made.rename(home / "results")
     return home / "results"
+
+
+@pytest.fixture
+def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], None]:
+    """Return what has nvidia-smi print a text, and end with a code."""
+    (tmp_path / "programs").mkdir()
+    monkeypatch.setenv("PATH", f"{tmp_path / 'programs'}:/usr/bin:/bin")
+
+    def write(printed: str, code: int = 0) -> None:
+        path = tmp_path / "programs" / "nvidia-smi"
+        path.write_text(f"#!/bin/sh\ncat <<'EOF'\n{printed}\nEOF\nexit {code}\n")
+        path.chmod(0o755)
+
+    return write
 
 
 @pytest.fixture(scope="session")

@@ -10,30 +10,37 @@ import json
 import os
 import runpy
 import sys
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import nvtx  # noqa: F401
 import torch
 import torch._dynamo
 
+from profzoo.machine import forks
 from profzoo.script_harness import attach, observers, session  # noqa: F401
 
 
-def main(cases: list[dict[str, object]]) -> None:
+def run(case: dict[str, Any]) -> None:
+    """Run a script with a session."""
+    sys.argv = case["words"]
+    os.chdir(Path(case["task"]).parent)
+    attach.attach(case["task"])
+    try:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    except Exception as error:
+        # Does the same as the start-up hook, which is missing here.
+        Path(case["task"]).with_name(f"error-{os.getpid()}.txt").write_text(f"{type(error).__name__}: {error}")
+        raise
+
+
+def main(cases: list[dict[str, Any]]) -> None:
     codes = []
     for case in cases:
         child = os.fork()
         if not child:
-            sys.argv = case["words"]
-            os.chdir(Path(case["task"]).parent)
-            attach.attach(case["task"])
-            try:
-                runpy.run_path(sys.argv[0], run_name="__main__")
-            except Exception as error:
-                # Does the same as the start-up hook, which is missing here.
-                Path(case["task"]).with_name(f"error-{os.getpid()}.txt").write_text(f"{type(error).__name__}: {error}")
-                raise
-            sys.exit()
+            forks.end_process(forks.exit_code(partial(run, case)))
         codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     Path(sys.argv[2]).write_text(json.dumps(codes))
 

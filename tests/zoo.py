@@ -112,7 +112,7 @@ LEARNING: dict[str, tuple[int, float, dict[str, Any]]] = {
     "yolov8": (80, 5, {"batch": 8, "classes": 3, "boxes": 1}),
 }
 # Those whose learning takes a second or two.
-QUICK = ("lstm", "gpt", "bert", "gnmt", "pixelrnn", "srcnn", "unet", "llama", "vit", "dlrm", "flux", "stablediffusion")
+QUICK = ("lstm", "gpt", "bert", "gnmt", "pixelrnn", "srcnn", "llama", "vit", "dlrm", "flux", "stablediffusion")
 OUTPUTS = {
     **{name: (2, 10) for name, shape in TINY.items() if shape.get("classes") == 10},
     "mobilenetv2": (4, 10),

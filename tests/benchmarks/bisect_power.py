@@ -17,16 +17,9 @@ from tests.benchmarks import sequential_power
 
 COMMITS, SLOWER, BUDGET = 64, (0.03, 0.10), 1500
 KINDS = (
-    "0.1 % apart",
-    "0.5 % apart",
-    "1 % apart",
-    "bimodal",
-    "disturbed",
-    "drifting",
-    "heavy-tailed",
-    "slow first",
+    "0.1 % apart", "0.5 % apart", "1 % apart", "bimodal", "disturbed", "drifting", "heavy-tailed", "slow first",
     "wandering",
-)
+)  # fmt: skip
 BROKEN, FIXED = (0.0, 0.1), (3, 5, 10)
 
 

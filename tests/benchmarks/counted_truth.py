@@ -40,11 +40,7 @@ METRICS = {
 }
 DRAM = ("DRAM read", "DRAM write")
 CHOSEN, EVERY = "counted", "every"
-COLLECTED = {
-    "metrics": ["gpu__time_duration.sum", *METRICS.values()],
-    "cache_control": "none",
-    "replay": "kernel",
-}
+COLLECTED = {"metrics": ["gpu__time_duration.sum", *METRICS.values()], "cache_control": "none", "replay": "kernel"}
 # What a process under ncu takes to start, for choices that were not made where they were counted.
 START_S = 5.0
 # Totals with less of the cell's are not looked at.

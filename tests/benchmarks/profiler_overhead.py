@@ -26,10 +26,7 @@ def commands(model: str, phase: str, folder: str) -> dict[str, tuple[list[str], 
              for tool in ("ncu", "nsys")}  # fmt: skip
     ncu_words = ["ncu", *ncu.options(filled["ncu"], ncu.CENSUS), "--export", f"{folder}/a.ncu-rep"]
     nsys_words = ["nsys", "profile", *nsys.options(filled["nsys"]), "--output", f"{folder}/a.nsys-rep"]
-    return {
-        "ncu launch": (words["ncu"], ncu_words + words["ncu"]),
-        "nsys": (words["nsys"], nsys_words + words["nsys"]),
-    }
+    return {"ncu launch": (words["ncu"], ncu_words + words["ncu"]), "nsys": (words["nsys"], nsys_words + words["nsys"])}
 
 
 def seconds(command: list[str]) -> float:

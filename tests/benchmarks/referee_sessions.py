@@ -33,15 +33,9 @@ TESTS, GAINS, GAIN, OBVIOUS = 200, 20, 0.03, 0.5
 # Kinds of processes among which 3 % can be found within the rounds of a test, and all others.
 FINE = ("0.1 % apart", "0.5 % apart", "1 % apart", "bimodal", "disturbed", "drifting", "slow first")
 COARSE = (
-    "3 % apart",
-    "10 % apart",
-    "25 % apart",
-    "heavy-tailed",
-    "heavy-tailed, 5 %",
-    "drifting by 60 %",
-    "wandering",
+    "3 % apart", "10 % apart", "25 % apart", "heavy-tailed", "heavy-tailed, 5 %", "drifting by 60 %", "wandering",
     "steps",
-)
+)  # fmt: skip
 KINDS = FINE + COARSE
 
 

@@ -5,11 +5,12 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from profzoo.cell import settings
 from profzoo.config import configuration
+from profzoo.machine import process_tree
 
 PROJECT = Path(__file__).parents[2]
 STANDIN = PROJECT / "tests/tools/standins/cell"
@@ -42,12 +43,17 @@ def ended(job: subprocess.Popen[str]) -> tuple[int, list[str]]:
     return job.returncode, said.splitlines()
 
 
-def wait(until: Callable[[], bool], seconds: float = 60) -> None:
+def wait(until: Callable[[], object], seconds: float = 60) -> None:
     """Wait until a condition holds; fails if it does not hold in time."""
     deadline = time.monotonic() + seconds
     while not until():
         assert time.monotonic() < deadline, "it did not come to that"
         time.sleep(0.02)
+
+
+def wait_for_ends(ids: Collection[int], seconds: float = 60) -> None:
+    """Wait until these processes have ended; fails if one of them has not in time."""
+    wait(lambda: not any(map(process_tree.is_alive, ids)), seconds)
 
 
 def collected(folder: Path) -> tuple[int, int]:

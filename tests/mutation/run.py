@@ -32,31 +32,10 @@ from tests.mutation.sites import Mistake
 
 # Packages and modules of profzoo/ in which numbers are derived.
 PACKAGES = (
-    "calibration",
-    "compare",
-    "experiments",
-    "figures",
-    "foreign_reports",
-    "formatting.py",
-    "fusion",
-    "harness",
-    "io",
-    "kernels",
-    "launches",
-    "machine",
-    "op_costs",
-    "plans",
-    "referee",
-    "report",
-    "script_harness",
-    "statistics",
-    "tables",
-    "terminal",
-    "tools",
-    "trials",
-    "verdicts",
-    "what_if",
-)
+    "calibration", "compare", "experiments", "figures", "foreign_reports", "formatting.py", "fusion", "harness",
+    "io", "kernels", "launches", "machine", "op_costs", "plans", "referee", "report", "script_harness", "statistics",
+    "tables", "terminal", "tools", "trials", "verdicts", "what_if",
+)  # fmt: skip
 # All others, and modules of PACKAGES that are left out, with what they do instead.
 WITHOUT_NUMBERS = {
     **dict.fromkeys(("cell", "config", "extensions.py"), "check settings"),

@@ -6,52 +6,27 @@ cosmic-ray starts the tests' libraries again for each mistake, at ten seconds a 
 
 import ast
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+
+def _both_ways(pairs: Mapping[Any, Any]) -> dict[Any, Any]:
+    return {**pairs, **{other: one for one, other in pairs.items()}}
+
 
 # What one name may be mistaken for, as a function or a method.
-MISTAKEN = {
-    "max": "min",
-    "min": "max",
-    "maximum": "minimum",
-    "minimum": "maximum",
-    "sum": "max",
-    "nansum": "nanmax",
-    "cumsum": "cummax",
-    "mean": "median",
-    "median": "mean",
-    "any": "all",
-    "all": "any",
-    "first": "last",
-    "last": "first",
-    "idxmax": "idxmin",
-    "idxmin": "idxmax",
-    "argmax": "argmin",
-    "argmin": "argmax",
-    "ceil": "floor",
-    "floor": "ceil",
-}
-COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-}
+MISTAKEN: dict[str, str] = _both_ways({
+    "max": "min", "maximum": "minimum", "mean": "median", "any": "all", "first": "last", "idxmax": "idxmin",
+    "argmax": "argmin", "ceil": "floor",
+}) | {"sum": "max", "nansum": "nanmax", "cumsum": "cummax"}  # fmt: skip
+COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = _both_ways(
+    {ast.Lt: ast.LtE, ast.Gt: ast.GtE, ast.Eq: ast.NotEq, ast.Is: ast.IsNot, ast.In: ast.NotIn}
+)
 CALCULATED: dict[type[ast.operator], type[ast.operator]] = {
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Mult: ast.Div,
-    ast.Div: ast.Mult,
-    ast.FloorDiv: ast.Mult,
-    ast.Mod: ast.Mult,
-    ast.Pow: ast.Mult,
+    **_both_ways({ast.Add: ast.Sub, ast.Mult: ast.Div}),
+    **dict.fromkeys((ast.FloorDiv, ast.Mod, ast.Pow), ast.Mult),
 }
 SIDES = {"left": "right", "right": "left", "lower": "higher", "higher": "lower"}
 # Calls in whose arguments no number is derived.

@@ -98,10 +98,7 @@ def test_a_delay_that_shows_in_several_operations_counts_once(tmp_path: Path) ->
     made = []
     for rank, late in ((0, 0.0), (1, 100.0)):
         ranges = [("step", 0, 900), ("backward", 10, 300 + late)]
-        sent = [
-            Sent("allreduce", 100, 90 + late, 100 + late, 260),
-            Sent("allreduce", 200, 120 + late, 130 + late, 280),
-        ]
+        sent = [Sent("allreduce", 100, 90 + late, 100 + late, 260), Sent("allreduce", 200, 120 + late, 130 + late, 280)]
         made.append(read_process(write_trace(tmp_path / f"{rank}.json", ranges, sent), "a", rank))
     table = collective_tables.tabulate_skew(
         match_operations([one for one, _ in made]), {one.rank: line for one, line in made}

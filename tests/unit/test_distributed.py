@@ -47,6 +47,7 @@ import os, sys, time
 import torch, torch._dynamo
 from profzoo import run
 from profzoo.harness.observers import recorders
+from profzoo.machine import forks
 torch.set_num_threads(1)
 def delayed(begin):
     def start(recorder, meet):
@@ -64,7 +65,7 @@ children = []
 for rank in "01":
     if not (child := os.fork()):
         os.environ |= {"RANK": rank, "LOCAL_RANK": rank}
-        sys.exit(run.main(sys.argv[2:]))
+        forks.end_process(run.main(sys.argv[2:]))
     children.append(child)
 sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))
 """

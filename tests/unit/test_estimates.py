@@ -294,8 +294,6 @@ def off(mean: float, typical: float, unlike: float, before: float, chance: float
     return guess + ((0.0025 * mean) ** 2 + (0.0005 * typical) ** 2) * chance
 
 
-# Work of typical launches: 6 * 100 + 6 * 330 + 3 * 50 + 6 * 130 + 3 * 260 is 4,290 in 660 us of traffic, 6.5 by us.
-TYPICAL = {"short": 65.0, "long": 195.0, "first": 130.0, "last": 260.0, "d": 260.0}
 MEAN = {"short": 100.0, "long": 330.0, "first": 50.0, "last": 130.0, "d": 260.0}
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from profzoo.machine import doctor_checks, external_programs, process_tree
+from profzoo.machine import doctor_checks, external_programs
+from tests.faults.jobs import wait_for_ends
 
 
 def test_an_answer_is_what_was_printed() -> None:
@@ -19,23 +20,6 @@ def test_what_cannot_be_started_is_missing(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").write_text("no program")
     answer = external_programs.ask_program([str(tmp_path / name)])
     assert answer.returncode == external_programs.MISSING and answer.stderr.startswith(str(tmp_path / name))
-
-
-# What nvidia-smi says.
-
-
-@pytest.fixture
-def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], None]:
-    """Has nvidia-smi print that, and end with that code."""
-    (tmp_path / "programs").mkdir()
-    monkeypatch.setenv("PATH", f"{tmp_path / 'programs'}:/usr/bin:/bin")
-
-    def write(printed: str, code: int = 0) -> None:
-        path = tmp_path / "programs" / "nvidia-smi"
-        path.write_text(f"#!/bin/sh\ncat <<'EOF'\n{printed}\nEOF\nexit {code}\n")
-        path.chmod(0o755)
-
-    return write
 
 
 # Answers of programs.
@@ -75,8 +59,5 @@ def test_a_program_that_hangs_is_killed_with_what_it_started(tmp_path: Path) -> 
     answer = external_programs.ask_program(["sh", "-c", f"sleep 60 & echo $! > {tmp_path}/pid; wait"], seconds=0.3)
     assert (answer.returncode, answer.stdout, answer.stderr) == (124, "", "sh did not answer within 0.3 s")
     assert 0.3 <= time.monotonic() - began < 5
-    process, until = int((tmp_path / "pid").read_text()), time.monotonic() + 5
-    while process_tree.is_alive(process) and time.monotonic() < until:
-        time.sleep(0.01)
-    assert not process_tree.is_alive(process)
+    wait_for_ends([int((tmp_path / "pid").read_text())], 5)
     assert external_programs.ask_program(["none-such"]).returncode == 127

@@ -15,6 +15,7 @@ import pytest
 from profzoo.experiments import interleaved_runs
 from profzoo.experiments.forked_runs import ProcessStarter
 from profzoo.machine import process_tree, surroundings, time_slicing
+from tests.faults.jobs import wait_for_ends
 from tests.unit.test_gpu_slots import PROJECT
 
 # A program as models.run is one: what `prepare` makes is there in each fork.
@@ -75,14 +76,6 @@ def started(where: Path) -> tuple[int, int]:
         time.sleep(0.01)
     own, server = where.read_text().split()[:2]
     return int(own), int(server)
-
-
-def ends(*ids: int) -> bool:
-    """Whether these processes end within five seconds."""
-    until = time.monotonic() + 5
-    while any(map(process_tree.is_alive, ids)) and time.monotonic() < until:
-        time.sleep(0.01)
-    return not any(map(process_tree.is_alive, ids))
 
 
 def codes(starter: ProcessStarter, commands: list[list[str]], folder: Path, at_once: int = 1) -> list[int]:
@@ -149,7 +142,7 @@ def test_a_parent_that_is_killed_leaves_no_process(program: str, tmp_path: Path)
     with subprocess.Popen(words) as parent:
         ids = started(where)
         parent.kill()
-    assert ends(*ids)
+    wait_for_ends(ids, 5)
 
 
 def test_a_server_that_is_killed_ends_its_processes(program: str, starter: ProcessStarter, tmp_path: Path) -> None:
@@ -157,7 +150,8 @@ def test_a_server_that_is_killed_ends_its_processes(program: str, starter: Proce
     process = starter.start(command(program, "end=sleeps", f"where={where}"), {})
     own, server = started(where)
     os.kill(server, signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL and ends(own)
+    assert process.wait() == -signal.SIGKILL
+    wait_for_ends([own], 5)
 
 
 @pytest.mark.parametrize(
@@ -253,16 +247,8 @@ def test_forked_cells_compute_what_others_do(tmp_path: Path, monkeypatch: pytest
     first, second = cell_facts(tmp_path, True, *words, count=2)
     (alone,) = cell_facts(tmp_path, False, *words)
     same = [
-        "loss",
-        "outputs",
-        "parameters",
-        "batch",
-        "steps",
-        "items",
-        "threads",
-        "peak_memory_bytes",
-        "device",
+        "loss", "outputs", "parameters", "batch", "steps", "items", "threads", "peak_memory_bytes", "device",
         "input",
-    ]
+    ]  # fmt: skip
     assert [first.get(key) for key in same] == [second.get(key) for key in same] == [alone.get(key) for key in same]
     assert first["threads"] == 2

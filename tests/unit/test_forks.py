@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 
 from profzoo.machine import forks, process_tree, processes, surroundings
 from profzoo.machine.processes import ProcessLimits
+from tests.faults.jobs import wait, wait_for_ends
 
 SCRIPT = """\
 import os, sys
@@ -111,10 +111,7 @@ def test_a_script_ends_with_the_process_that_represents_it(server: Server) -> No
     script = int(client.stdout.readline())
     client.kill()
     client.communicate()
-    ends = time.monotonic() + 20
-    while Path(f"/proc/{script}").exists() and time.monotonic() < ends:
-        time.sleep(0.02)
-    assert not Path(f"/proc/{script}").exists()
+    wait(lambda: not Path(f"/proc/{script}").exists())
 
 
 def test_the_server_ends_when_its_input_closes(server: Server) -> None:
@@ -254,17 +251,12 @@ def test_all_that_a_job_runs_ends_with_it(jobs: Jobs, tmp_path: Path, harm: str,
     words = [sys.executable, "-c", CALLER, str(out), forks.stage_path(jobs.path, 0), json.dumps(jobs.variables)]
     variables = jobs.variables | {"PYTHONPATH": jobs.variables["PYTHONPATH"]}
     with subprocess.Popen(words, env=variables, stdout=subprocess.PIPE, text=True) as caller:
-        until = time.monotonic() + 20
-        while not out.exists() and time.monotonic() < until:
-            time.sleep(0.01)
+        wait(out.exists)
         own = json.loads(out.read_text())["own"]
         os.kill(caller.pid if whom == "caller" else own["ids"][1], getattr(signal, harm))
         said, _ = caller.communicate(timeout=30)
     assert own["imported"]
-    ids = (*own["ids"], own["child"])
-    while any(map(process_tree.is_alive, ids)) and time.monotonic() < until + 20:
-        time.sleep(0.01)
-    assert not any(map(process_tree.is_alive, ids))
+    wait_for_ends((*own["ids"], own["child"]))
     if harm != "SIGKILL":
         assert caller.returncode == 128 + getattr(signal, harm)
     assert said == ("-9\n" if whom == "supervisor" else "")

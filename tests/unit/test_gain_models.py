@@ -280,8 +280,7 @@ def test_copies_to_the_host_and_waits_are_removed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("waiting", "talking", "left"),
-    [(1.0, 4.0, 0.75), (4.0, 4.0, 1e-3), (9.0, 4.0, 1e-3), (0.0, 0.0, 1.0)],
+    ("waiting", "talking", "left"), [(1.0, 4.0, 0.75), (4.0, 4.0, 1e-3), (9.0, 4.0, 1e-3), (0.0, 0.0, 1.0)]
 )
 def test_communication_without_its_waits(tmp_path: Path, waiting: float, talking: float, left: float) -> None:
     """A launch of 400 us that communicates takes the part that it does not wait."""

@@ -3,12 +3,12 @@
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from profiles.generic.bin.submit import Job, bsub_words, job_id, job_of, qsub_words
+from tests.faults.jobs import wait
 
 BIN = Path(__file__).parents[2] / "profiles" / "generic" / "bin"
 ASKED = {"mem_mb": 16000, "runtime": 90, "cpus_per_task": 4, "gpu": 1, "tmpdir": "/tmp"}
@@ -170,7 +170,5 @@ def test_cancelling_outlives_the_time_that_the_plugin_gives_it(tmp_path: Path, n
     variables = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
     with pytest.raises(subprocess.TimeoutExpired):
         subprocess.check_call([str(BIN / "cancel"), *jobs], cwd=tmp_path, env=variables, timeout=0.1)
-    end = time.monotonic() + 10
-    while not (tmp_path / "cancelled").exists() and time.monotonic() < end:
-        time.sleep(0.02)
+    wait((tmp_path / "cancelled").exists)
     assert (tmp_path / "cancelled").read_text().split() == jobs

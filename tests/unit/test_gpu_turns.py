@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from profzoo.harness.step import measure, step_loop
 from profzoo.machine import file_locks, gpu_slots, job_limits, time_slicing
 from profzoo.machine.gpu_slots import LockTerms
 from tests import slow
+from tests.faults.jobs import wait
 from tests.unit.test_gpu_slots import PROJECT, job, take
 
 # What a measured program does: starts, waits for its turn, and is at work until it is told to end.
@@ -78,13 +79,6 @@ def holding(folder: Path) -> Iterator[None]:
     process.communicate()
 
 
-def wait_for(there: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not there():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def ended(process: subprocess.Popen[str], folder: Path) -> tuple[int, str]:
     (folder / "end").touch()
     _, said = process.communicate(timeout=60)
@@ -95,10 +89,10 @@ def test_a_program_starts_while_another_job_has_the_gpu(tmp_path: Path) -> None:
     own = tmp_path / "own"
     with holding(tmp_path / "locks"):
         mine = begun(own)
-        wait_for((own / "started").exists)
+        wait((own / "started").exists)
         time.sleep(0.3)
         assert not (own / "at work").exists()
-    wait_for((own / "at work").exists)
+    wait((own / "at work").exists)
     # Now it is this job's, and says so.
     with pytest.raises(TimeoutError, match=r"GPU-a: process \d+ of .*, time of lstm train in"):
         take(tmp_path / "locks", 1, ["GPU-a"])
@@ -129,20 +123,20 @@ def test_a_lock_that_was_removed_while_waiting_is_none(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_two_programs_that_started_are_never_at_work_together(tmp_path: Path) -> None:
     jobs = {folder: begun(folder) for folder in (tmp_path / "one", tmp_path / "two")}
-    wait_for(lambda: all((folder / "started").exists() for folder in jobs))
-    wait_for(lambda: any((folder / "at work").exists() for folder in jobs))
+    wait(lambda: all((folder / "started").exists() for folder in jobs))
+    wait(lambda: any((folder / "at work").exists() for folder in jobs))
     time.sleep(0.5)
     first, second = sorted(jobs, key=lambda folder: not (folder / "at work").exists())
     assert (first / "at work").exists() and not (second / "at work").exists()
     assert ended(jobs[first], first)[0] == 0
-    wait_for((second / "at work").exists)
+    wait((second / "at work").exists)
     assert ended(jobs[second], second)[0] == 0
 
 
 @pytest.mark.parametrize("killed", slow.first(["wrapper", "program"]))
 def test_the_gpu_is_free_once_the_last_process_has_ended(tmp_path: Path, killed: str) -> None:
     mine = begun(own := tmp_path / "own")
-    wait_for((own / "at work").exists)
+    wait((own / "at work").exists)
     program = int((own / "program").read_text())
     os.kill(mine.pid if killed == "wrapper" else program, signal.SIGKILL)
 
@@ -151,7 +145,7 @@ def test_the_gpu_is_free_once_the_last_process_has_ended(tmp_path: Path, killed:
             return take(tmp_path / "locks", 1, ["GPU-a"]) == ["GPU-a"]
         return False
 
-    wait_for(free)
+    wait(free)
     # It was not before that.
     assert not Path(f"/proc/{program}").exists() or "Z" in Path(f"/proc/{program}/stat").read_text().split()[2]
     mine.communicate(timeout=60)
@@ -161,7 +155,7 @@ def test_a_job_that_is_killed_while_its_program_waits_takes_nothing(tmp_path: Pa
     own = tmp_path / "own"
     with holding(tmp_path / "locks"):
         mine = begun(own)
-        wait_for((own / "started").exists)
+        wait((own / "started").exists)
         mine.terminate()
         mine.communicate(timeout=60)
     assert take(tmp_path / "locks", 1, ["GPU-a"]) == ["GPU-a"] and not (own / "at work").exists()
@@ -182,7 +176,7 @@ def test_other_programs_start_once_the_gpu_is_held(tmp_path: Path, tool: str, ov
         mine = begun(own := tmp_path / "own", tool, overlap)
         time.sleep(1)
         assert not (own / "started").exists()
-    wait_for((own / "at work").exists)
+    wait((own / "at work").exists)
     assert ended(mine, own)[0] == 0 and json.loads((own / "told").read_text()) == [["GPU-a"], None]
 
 
@@ -207,7 +201,7 @@ def waiting(gate: gpu_slots.TurnGate) -> subprocess.Popen[str]:
     )
     command, environment = [sys.executable, "-c", code, str(PROJECT)], {**os.environ, **gate.variables}
     process = subprocess.Popen(command, env=environment, text=True, stderr=subprocess.PIPE)
-    wait_for(gate.wanted)
+    wait(gate.wanted)
     return process
 
 
@@ -219,7 +213,7 @@ def test_a_program_that_waits_is_asleep(tmp_path: Path) -> None:
         lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
         return next(line for line in lines if line.startswith("voluntary_ctxt_switches"))
 
-    wait_for(lambda: "S" in Path(f"/proc/{process.pid}/stat").read_text().split()[2])
+    wait(lambda: "S" in Path(f"/proc/{process.pid}/stat").read_text().split()[2])
     before = woken()
     time.sleep(0.3)
     assert woken() == before and process.poll() is None

@@ -128,8 +128,7 @@ def test_what_is_no_report_is_named(tmp_path: Path, tool: str, content: bytes, l
 
 @pytest.mark.parametrize("way", ["itself", "a link", "another name", "a linked folder", "up and down"])
 @pytest.mark.parametrize(
-    ("tool", "name"),
-    [("torch", "trace.json.gz"), ("nsys", "nsys.sqlite"), ("ncu", "launch.ncu-pages/0.csv")],
+    ("tool", "name"), [("torch", "trace.json.gz"), ("nsys", "nsys.sqlite"), ("ncu", "launch.ncu-pages/0.csv")]
 )
 def test_a_report_that_the_import_would_replace_is_refused(tmp_path: Path, tool: str, name: str, way: str) -> None:
     """Also as a report of another name whose import is part of the same run; as that of a name that is not, it is read."""

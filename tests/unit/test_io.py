@@ -34,8 +34,7 @@ from tests.columns import declare
 from tests.faults.mutations import BYTES, NAMES, NO_NUMBERS, TABLES
 
 TABLE = reading.Table(
-    columns=declare({"name": TEXT, "count": COUNT, "ns": AMOUNT, "share": NUMBER.or_missing}),
-    key=["name"],
+    columns=declare({"name": TEXT, "count": COUNT, "ns": AMOUNT, "share": NUMBER.or_missing}), key=["name"]
 )
 FACTS = {"cell": {"window": 10}, "capture": "window", "device_type": "cuda", "step_ns": 5e6}
 KERNEL = {"name": "k", "cat": "kernel", "ts": 1.0, "dur": 2, "args": {"correlation": 1}}

@@ -116,7 +116,7 @@ def experts(count: int, *operators: str, picking: str = "index", owner: str = "m
             for call in (*of_member(owner, picking), *of_member(f"{owner}.experts.{number}", *operators))]  # fmt: skip
 
 
-PRODUCT_BYTES, OTHER_BYTES = 4 * (32 + 16 + 32), 4 * 64
+PRODUCT_BYTES = 4 * (32 + 16 + 32)
 HEAD, JOINED = ("mm", "_softmax", "mm"), ("cat", [(8, 4)] * 4, [(8, 16)], {"module": "moe"})
 
 

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +16,7 @@ from profzoo.machine import fork_client, process_tree, profiled_forks, surroundi
 from profzoo.machine.gpu_slots import TURN, TurnGate
 from profzoo.tools.ncu import command as ncu
 from tests import slow
+from tests.faults.jobs import wait, wait_for_ends
 
 PYTHON = f"{Path(sys.executable).parent}/python"
 STANDINS = Path(__file__).parents[1] / "tools" / "standins"
@@ -214,50 +214,35 @@ def test_one_program_at_a_time_uses_a_server(below: Below) -> None:
         assert first.process
         with closing(fork_client.Profiled(below.path, words, below.variables, around, [])) as second:
             assert second.process == 0
-    until = time.monotonic() + 20
-    while process_tree.is_alive(first.process) and time.monotonic() < until:
-        time.sleep(0.02)
-    assert not process_tree.is_alive(first.process)
+    wait_for_ends([first.process])
 
 
 def test_a_program_is_forked_in_its_turn(below: Below, tmp_path: Path) -> None:
     (tmp_path / "turn").mkdir()
     with closing(TurnGate(tmp_path / "turn")) as gate, below.begin("well", **{TURN: str(tmp_path / "turn")}) as command:
-        until = time.monotonic() + 20
-        while not gate.wanted() and time.monotonic() < until:
-            time.sleep(0.02)
-        assert gate.wanted() and not (tmp_path / "out").exists()
+        wait(gate.wanted)
+        assert not (tmp_path / "out").exists()
         gate.open()
         said, _ = command.communicate(timeout=60)
     assert (command.returncode, below.attached()) == (0, "1"), said
 
 
-@pytest.mark.parametrize("number", slow.first([signal.SIGTERM, signal.SIGKILL]))
-def test_a_fork_ends_with_its_command(below: Below, number: int) -> None:
+@pytest.mark.parametrize("number", slow.only([signal.SIGTERM, signal.SIGKILL, None], signal.SIGTERM, None))
+def test_a_fork_ends_with_its_command_or_its_server(below: Below, number: int | None) -> None:
     with below.begin("late") as command:
-        out, until = below.folder / "out", time.monotonic() + 20
-        while not out.exists() and time.monotonic() < until:
-            time.sleep(0.02)
-        ids = json.loads(out.read_text())["ids"]
-        command.send_signal(number)
+        wait((below.folder / "out").exists)
+        ids = json.loads((below.folder / "out").read_text())["ids"]
+        if number:
+            command.send_signal(number)
+        else:
+            # The server ends with its run.
+            below.process.communicate(timeout=20)
         command.communicate(timeout=20)
-    while any(map(process_tree.is_alive, ids)) and time.monotonic() < until + 20:
-        time.sleep(0.02)
-    assert not any(map(process_tree.is_alive, ids))
-    assert below.run("well")[0] == 0 and below.attached() == "1"
-
-
-def test_a_server_ends_with_its_run_and_what_it_runs(below: Below) -> None:
-    with below.begin("late") as command:
-        out, until = below.folder / "out", time.monotonic() + 20
-        while not out.exists() and time.monotonic() < until:
-            time.sleep(0.02)
-        ids = json.loads(out.read_text())["ids"]
-        below.process.communicate(timeout=20)
-        command.communicate(timeout=20)
-    while any(map(process_tree.is_alive, ids)) and time.monotonic() < until + 20:
-        time.sleep(0.02)
-    assert command.returncode == 137 and not any(map(process_tree.is_alive, ids))
+    wait_for_ends(ids)
+    if number:
+        assert below.run("well")[0] == 0 and below.attached() == "1"
+    else:
+        assert command.returncode == 137
 
 
 @pytest.mark.parametrize("more", ["--call-stack", "--replay-mode application", "--replay-mode app-range"])

@@ -148,7 +148,6 @@ def test_ranges_that_a_captured_step_has_not() -> None:
 
 RANKS = "python -m profzoo.collect.profile_ranks"
 MADE = {"report": Path("r/x.ncu-rep"), "more": Path("r/more")}
-OF_RANKS = MADE | {"ranks": Path("r/ranks")}
 
 
 @pytest.mark.parametrize(

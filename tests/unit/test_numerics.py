@@ -23,8 +23,7 @@ TRIED = (("transformer", "train"), ("convolutional", "train"), ("recurrent", "in
 
 
 @pytest.mark.parametrize(
-    ("network", "phase", "changed"),
-    slow.only(PLANTED, ("transformer", "inference", "skipped_layers")),
+    ("network", "phase", "changed"), slow.only(PLANTED, ("transformer", "inference", "skipped_layers"))
 )
 def test_planted_errors_are_found(network: str, phase: str, changed: str) -> None:
     found = numerics.compare_numbers(side(network, phase), side(network, phase, changed))

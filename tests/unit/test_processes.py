@@ -16,6 +16,7 @@ import pytest
 from profzoo.collect import failures
 from profzoo.machine import gpu_slots, process_tree, processes, supervisor
 from tests import slow
+from tests.faults.jobs import wait, wait_for_ends
 
 PROJECT = Path(__file__).parents[2]
 
@@ -69,12 +70,8 @@ def heed_signals() -> None:
 
 def written(path: Path) -> int:
     """The process id in a file, once it is there."""
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        if path.exists() and (text := path.read_text()).endswith("."):
-            return int(text.rstrip("."))
-        time.sleep(0.01)
-    raise TimeoutError(path)
+    wait(lambda: path.exists() and path.read_text().endswith("."))
+    return int(path.read_text().rstrip("."))
 
 
 @pytest.fixture
@@ -110,9 +107,7 @@ def test_a_signal_ends_all_before_the_gpu_is_free(folder: Path, kind: str, numbe
     # A second one must not spare the grandchild.
     time.sleep(0.1)
     process.send_signal(number)
-    deadline = time.monotonic() + 30
-    while not free(folder):
-        assert time.monotonic() < deadline
+    wait(lambda: free(folder))
     assert not process_tree.is_alive(child) and not process_tree.is_alive(grandchild)
     assert process.wait(timeout=30) == 128 + number
     assert failures.read_cause([str(folder / "log")]) == supervisor.TOLD_TO_END
@@ -122,10 +117,7 @@ def test_a_killed_collector_takes_its_command_along(folder: Path) -> None:
     process, child, _ = started(folder, "attached", 60)
     process.kill()
     process.wait()
-    deadline = time.monotonic() + 10
-    while process_tree.is_alive(child) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not process_tree.is_alive(child)
+    wait_for_ends([child], 10)
     assert failures.read_cause([str(folder / "log")]) == supervisor.TOLD_TO_END
 
 

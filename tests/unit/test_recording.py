@@ -75,8 +75,7 @@ def ranges_of(record: Recording) -> Counter[str]:
 
 
 @pytest.mark.parametrize(
-    ("marked", "step"),
-    [("", "a step of Adam"), ("loader", "the range record.step"), ("step", "the range record.step")],
+    ("marked", "step"), [("", "a step of Adam"), ("loader", "the range record.step"), ("step", "the range record.step")]
 )
 def test_a_training_loop_records_what_a_script_does_and_computes_the_same(marked: str, step: str) -> None:
     plain = Training()

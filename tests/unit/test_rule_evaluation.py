@@ -18,7 +18,7 @@ from profzoo.verdicts.rules.rule_evaluation import LAYER_LEVEL, CellRules
 from profzoo.verdicts.rules.rule_types import Rule
 from profzoo.verdicts.rules.rules import ChosenAdvice
 from profzoo.what_if.predicted_gains import Gain
-from tests import known_rules
+from tests import known_rules, slow
 from tests.known_rules import a_verdict
 from tests.unit.test_verdicts import ROOFS, UNTRIED, kernel_rows, made
 from tests.written_programs import BEGINS, ENDS, call, kernel, program
@@ -332,7 +332,7 @@ class Hopeful(CellSimulation):
 
 
 @pytest.mark.parametrize("one", [rule for rule in EVERY if rule["of"] != "cpu"], ids=lambda one: one["verdict"])
-@pytest.mark.parametrize("share", [0.12, 0.5])
+@pytest.mark.parametrize("share", slow.first([0.12, 0.5]))
 def test_no_rule_promises_more_than_its_share_allows(one: Rule, share: float) -> None:
     """Whatever a simulation says, and with each of a rule's advices; the rest of the step idles for launches by a tenth."""
     replayed = Hopeful(program([BEGINS, call(1, 1), ENDS], [kernel(1, 10)]))
@@ -345,11 +345,13 @@ def test_no_rule_promises_more_than_its_share_allows(one: Rule, share: float) ->
     for ran_with in ({}, {"precision": "bf16", "graph": True, "compile": True, "workers": 4, "pin_memory": True}):
         judge = CellRules(step.iloc[0], ran_with, {**RULES, "rules": EVERY}, ROOFS, None, UNTRIED)
         judge.replayed = replayed
-        name, of_launches = one["share"], one["of"] in ("kernels", "layers")
-        own = {f"{name}{of}": [share * 100, 0.0] for of in ("_ns", "_least_ns", "_most_ns", "_saved_ns")}
-        traits = rows.assign(bound="dram", efficiency=0.8, **own, **{f"{name}_launches": [50.0, 0.0]})
-        traits = gain_models.add_saved_shares(traits, None, ROOFS, str(ran_with.get("precision", "fp32")), nchw=True)
-        found = judge.row(one, share, traits if of_launches else None, LAYER_LEVEL, "e")
+        name, traits = one["share"], None
+        if one["of"] in ("kernels", "layers"):
+            own = {f"{name}{of}": [share * 100, 0.0] for of in ("_ns", "_least_ns", "_most_ns", "_saved_ns")}
+            traits = rows.assign(bound="dram", efficiency=0.8, **own, **{f"{name}_launches": [50.0, 0.0]})
+            precision = str(ran_with.get("precision", "fp32"))
+            traits = gain_models.add_saved_shares(traits, None, ROOFS, precision, nchw=True)
+        found = judge.row(one, share, traits, LAYER_LEVEL, "e")
         asked = found.change or RequestedChange("graph")
         told = judge.expect(replace(found, change=asked))
         assert told.share is not None and told.gain and told.gain <= 1 / (1 - told.share) + 1e-9

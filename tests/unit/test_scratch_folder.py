@@ -4,12 +4,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from profzoo.machine import job_child, process_tree, scratch_folder
+from tests.faults.jobs import wait_for_ends
 
 PROJECT = Path(__file__).parents[2]
 
@@ -91,10 +91,7 @@ def test_who_depends_on_a_folder_ends_with_it_and_its_group(tmp_path: Path, monk
         for descriptor in held:
             os.close(descriptor)
         assert process.wait(10) == -signal.SIGKILL
-    until = time.monotonic() + 5
-    while process_tree.is_alive(int(child)) and time.monotonic() < until:
-        time.sleep(0.01)
-    assert not process_tree.is_alive(int(child))
+    wait_for_ends([int(child)], 5)
 
 
 def test_a_pipe_that_nobody_holds_is_not_waited_for(tmp_path: Path) -> None:

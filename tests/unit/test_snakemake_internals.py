@@ -28,18 +28,8 @@ DECLARED = [(owner, name) for owner, names in snakemake_internals.USED.items() f
 HERE = {"snakemake_internals.py", "run_locks.py"}
 # Names that objects of this project have as well, or that Snakemake's documentation has.
 COMMON = {
-    "dag",
-    "failed",
-    "finished",
-    "jobs",
-    "logger",
-    "reason",
-    "running",
-    "workflow",
-    "persistence",
-    "rules",
-    "cores",
-}
+    "dag", "failed", "finished", "jobs", "logger", "reason", "running", "workflow", "persistence", "rules", "cores",
+}  # fmt: skip
 
 
 def test_the_installed_version_has_what_is_used() -> None:

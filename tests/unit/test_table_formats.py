@@ -34,7 +34,7 @@ DECLARED = Table(
         "count": Column(COUNT, "How often.", "count", "nsys", "gpu"),
         "ratio": Column(NUMBER.or_missing, "How much faster.", "ratio"),
         **declare({"same": FLAG}),
-    },
+    }
 )
 LARGE = 2**53 + 1
 

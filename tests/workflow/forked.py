@@ -24,17 +24,9 @@ SCRIPTS = ("pandas", "matplotlib.pyplot", "matplotlib.backends.backend_agg", "ma
            "sqlite3", "statistics", "xml.etree.ElementTree")  # fmt: skip
 # Modules that cells import.
 CELLS = (
-    "torch",
-    "torch._dynamo",
-    "torch.profiler",
-    "torch.utils.data",
-    "torch.utils.flop_counter",
-    "torch.utils.serialization",
-    "torchvision.models",
-    "nvtx",
-    "yaml",
-    "jsonschema",
-)
+    "torch", "torch._dynamo", "torch.profiler", "torch.utils.data", "torch.utils.flop_counter",
+    "torch.utils.serialization", "torchvision.models", "nvtx", "yaml", "jsonschema",
+)  # fmt: skip
 # Variables that scripts have when they start: Snakemake sets those of threads, and the workflow sets the other one. If
 # one is missing here, every script is refused, and starts a Python of its own.
 OF_SCRIPTS = {

@@ -20,20 +20,9 @@ def test_one_process_times_a_cell_and_profiles_it(fresh: Project) -> None:
     fresh.snakemake("all", *SHARED)
     made = {path for path in fresh.files() if path.startswith("lstm/")}
     tables = (
-        "torch.launches",
-        "torch.modules",
-        "layers",
-        "operators",
-        "layer-kernels",
-        "owners",
-        "ranges",
-        "repetition",
-        "step-launches",
-        "torch.ranges",
-        "torch.dtypes",
-        "fusion",
-        "fusion-kernels",
-    )
+        "torch.launches", "torch.modules", "layers", "operators", "layer-kernels", "owners", "ranges", "repetition",
+        "step-launches", "torch.ranges", "torch.dtypes", "fusion", "fusion-kernels",
+    )  # fmt: skip
     owners = [f"{name}.csv" for name in tables]
     ends = ("torch-operators.csv", "torch.csv", *owners, *(f"{one}{end}" for one in ("torch-time.csv", "trace.json.gz")
                                                   for end in ("", ".json")))  # fmt: skip

@@ -84,15 +84,9 @@ def test_a_comparison_that_was_cut_off_is_shown_as_far_as_it_came(pretending: Pr
 @pytest.mark.slow
 def test_what_is_slower_fails_where_that_is_asked_for(pretending: Project) -> None:
     slower = (
-        "compare",
-        "--config",
-        "tool=time",
-        "models=lstm",
-        "phases=train",
-        "reference=bf16",
-        "candidate=plain",
+        "compare", "--config", "tool=time", "models=lstm", "phases=train", "reference=bf16", "candidate=plain",
         "repeats=2",
-    )
+    )  # fmt: skip
     run = pretending.snakemake(*slower, "fail_on=slower", ok=False)
     assert run.returncode != 0 and "1 slower" in run.stdout + run.stderr
     assert pretending.snakemake(*slower).returncode == 0

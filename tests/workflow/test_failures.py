@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import slow
+from tests.faults.jobs import wait
 from tests.workflow.project import CHECKOUT, STANDINS, Project, finished, said
 
 OWN_MODEL = '''\
@@ -166,9 +167,7 @@ def test_a_run_that_was_cut_off_goes_on(fresh: Project, recorded: Path, number: 
     process = fresh.begun(FIRST, SECOND, "--prioritize", FIRST, "--configfile", "tiny.yaml")
     fresh.variables = {}
     log = fresh.root / "results/logs/lstm/inference.time.log"
-    deadline = time.monotonic() + 240
-    while not log.exists() and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.1)
+    wait(lambda: log.exists() or process.poll() is not None, 240)
     assert log.exists() and process.poll() is None
     made = (fresh.root / FIRST).stat().st_mtime_ns
     os.killpg(process.pid, number)
@@ -202,9 +201,7 @@ def test_a_run_that_is_told_to_stop_at_any_moment_stops(tmp_path: Path) -> None:
     with (tmp_path / "log").open("w") as log:
         command = [sys.executable, "-m", "snakemake", "-j4"]
         process = subprocess.Popen(command, cwd=tmp_path, env=env, stdout=log, stderr=log)
-        deadline = time.monotonic() + 120
-        while not list(tmp_path.glob("out*")) and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait(lambda: list(tmp_path.glob("out*")), 120)
         for _ in range(300):
             process.send_signal(signal.SIGTERM)
             time.sleep(0.004)

@@ -20,13 +20,8 @@ from tests.workflow.project import CHECKOUT, Project, copy, finished, rules
 PROGRAMS = {"lsf": ("bsub", "bjobs", "bhist", "bkill"), "pbs": ("qsub", "qstat", "qdel")}
 # Sites may look less often; tests have no time for that.
 PROFILE = [
-    "--configfile",
-    "tiny.yaml",
-    "--workflow-profile",
-    "profiles/generic",
-    "--seconds-between-status-checks",
-    "1",
-]
+    "--configfile", "tiny.yaml", "--workflow-profile", "profiles/generic", "--seconds-between-status-checks", "1",
+]  # fmt: skip
 
 
 @dataclass

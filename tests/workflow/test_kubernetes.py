@@ -42,13 +42,7 @@ def storing(root: Path) -> list[str]:
 def test_everything_is_planned_without_a_cluster(project: Project) -> None:
     planned = project.snakemake("all", "--dry-run", *storing(project.root), "--config", "tool=ncu,nsys,torch").stdout
     counts = {rule: int(count) for rule, count in re.findall(r"^(\w+) +(\d+)$", planned, re.MULTILINE)}
-    collecting = {
-        "time_training": 1,
-        "time_inference": 1,
-        "profile_ncu": 2,
-        "profile_nsys": 2,
-        "profile_torch": 2,
-    }
+    collecting = {"time_training": 1, "time_inference": 1, "profile_ncu": 2, "profile_nsys": 2, "profile_torch": 2}
     assert collecting.items() <= counts.items()
     assert {"export_ncu": 2, "export_nsys": 2, "tabulate": 1, "write_report": 1}.items() <= counts.items()
     # A rule that snakemake takes for local would run where it was called, without a GPU.

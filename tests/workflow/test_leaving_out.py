@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.jobs import wait
 from tests.workflow.project import Project, finished
 from tests.workflow.test_ncu import BY_NSYS, trace_of_standin, traced
 
@@ -113,11 +114,8 @@ def test_a_run_that_was_ended_leaves_the_report_of_what_it_made_unless_time_is_s
     first = ("results/lstm/train.time.csv", "results/lstm/train.torch.csv")
     process = fresh.begun("all", "--prioritize", *first, "--configfile", "tiny.yaml")
     logs = [fresh.root / f"results/logs/lstm/inference.{tool}.log" for tool in ("time", "torch")]
-    deadline = time.monotonic() + 240
-    while not any(log.exists() for log in logs) and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.1)
-    while not all((fresh.root / path).exists() for path in first) and time.monotonic() < deadline:
-        time.sleep(0.1)
+    wait(lambda: any(log.exists() for log in logs) or process.poll() is not None, 240)
+    wait(lambda: all((fresh.root / path).exists() for path in first), 240)
     assert process.poll() is None
     # As a terminal, or `timeout`, ends it.
     os.killpg(process.pid, number)

@@ -10,7 +10,6 @@ import shutil
 import signal
 import sqlite3
 import textwrap
-import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,11 @@ import pandas as pd
 import pytest
 
 from profzoo.cell.schema import load_schema
-from profzoo.machine import process_tree
 from profzoo.tools import kernel_signature
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu import known_operations
 from tests.conftest import DATA
+from tests.faults.jobs import wait, wait_for_ends
 from tests.unit.test_nsys_tables import ONE, export
 from tests.workflow.project import STANDINS, Project, finished, rules, said
 
@@ -458,25 +457,6 @@ def test_a_default_set_of_ranges_together_with_nsys(counted: Project) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("mode", "words"),
-    [
-        ("permission", "no permission to read the GPU's performance counters"),
-        ("nothing", "no kernel launch matched"),
-        ("empty", "ncu ended well but left no train.launch.ncu-rep"),
-    ],
-)
-def test_failure_in_plain_words(counted: Project, mode: str, words: str) -> None:
-    counted.variables = {"STANDIN_NCU": mode}
-    overrides = ["device=auto", "variables=[STANDIN_NCU]"]
-    run = counted.snakemake("results/lstm/train.ncu.csv", "--config", *overrides, ok=False)
-    assert run.returncode != 0
-    assert len(said(run)) == 1 and said(run)[0].startswith(words), run.stdout + run.stderr
-    assert "results/logs/lstm/train.launch.ncu.log" in said(run)[0]
-    assert not counted.files()
-
-
-@pytest.mark.slow
 def test_program_sees_only_listed_variables(counted: Project) -> None:
     """The same variable, not listed under `variables`: the stand-in does not get it, and works."""
     counted.variables = {"STANDIN_NCU": "permission"}
@@ -587,6 +567,7 @@ def test_failures_are_told_alike_of_forks(fresh: Project, body: str, mode: str, 
         log = fresh.read("results/logs/lstm/train.roofline.ncu.log")
         assert run.returncode != 0 and ("Attaching to process" in log) == (fork == "true"), log
         told.append(said(run)[-1])
+        assert "results/logs/lstm/train.roofline.ncu.log" in told[-1]
         assert not [path for path in fresh.files() if path.startswith("lstm/train.roofline.ncu-rep")]
         shutil.rmtree(fresh.root / "results")
     assert told[0] == told[1] and told[0].startswith(words)
@@ -614,9 +595,7 @@ def test_a_run_that_ends_leaves_no_fork_below_ncu(fresh: Project, harm: str) -> 
     run = fresh.begun(
         "-j1", "results/lstm/train.ncu.roofline.csv", "--configfile", "tiny.yaml", "--config", "device=auto"
     )
-    until = time.monotonic() + 60
-    while not cell.exists() and time.monotonic() < until:
-        time.sleep(0.05)
+    wait(cell.exists, 60)
     above = json.loads(cell.read_text())
     # The cell, its server, ncu, and the run.
     assert above[3] == run.pid
@@ -625,9 +604,7 @@ def test_a_run_that_ends_leaves_no_fork_below_ncu(fresh: Project, harm: str) -> 
     else:
         run.send_signal(getattr(signal, harm))
     assert finished(run)[0]
-    while any(map(process_tree.is_alive, above[:3])) and time.monotonic() < until + 30:
-        time.sleep(0.05)
-    assert not any(map(process_tree.is_alive, above[:3]))
+    wait_for_ends(above[:3], 60)
     assert not any(path.endswith("roofline.ncu-rep") for path in fresh.files())
 
 

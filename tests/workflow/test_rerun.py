@@ -110,10 +110,7 @@ def test_changed_default_in_the_schema(built: Project, schema: str, old: str, ne
             ("profzoo/figures/plots.py", {*FIGURES, "write_report"}),
             ("profzoo/report/page.py", {"write_report"}),
             ("profzoo/tables/across_cells.py", {"tabulate_latency", "tabulate_layers", *AFTER_EXPORT}),
-            (
-                "profzoo/tables/cell_tables.py",
-                {*TABULATED, *AFTER_EXPORT},
-            ),
+            ("profzoo/tables/cell_tables.py", {*TABULATED, *AFTER_EXPORT}),
             (
                 "profzoo/tools/torch/tables.py",
                 {"export_torch", "tabulate_latency", "tabulate_columns", *LAYERS, *AFTER_EXPORT},

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,9 @@ import pytest
 
 from models import lstm
 from profzoo.document import rule_picture
-from profzoo.machine import process_tree
 from profzoo.report import packed_blocks
 from tests import slow
+from tests.faults.jobs import wait, wait_for_ends
 from tests.workflow import forked
 from tests.workflow.project import CHECKOUT, STANDINS, Project, finished, rules
 
@@ -119,9 +118,7 @@ def test_a_run_that_ends_leaves_no_forked_job(fresh: Project, harm: str) -> None
     text = (CHECKOUT / "models" / "lstm.py").read_text()
     fresh.write("models/lstm.py", text + fresh.read("models/lstm.py"))
     run = fresh.begun("-j1", "results/lstm/train.time.csv", "--configfile", "tiny.yaml")
-    until = time.monotonic() + 60
-    while not cell.exists() and time.monotonic() < until:
-        time.sleep(0.05)
+    wait(cell.exists, 60)
     ids = json.loads(cell.read_text())
     # The cell, its supervisor, the process that reports the supervisor's end, and the server with its first stage.
     assert len(ids) == 5
@@ -130,9 +127,7 @@ def test_a_run_that_ends_leaves_no_forked_job(fresh: Project, harm: str) -> None
     else:
         run.send_signal(getattr(signal, harm))
     assert finished(run)[0]
-    while any(map(process_tree.is_alive, ids)) and time.monotonic() < until + 30:
-        time.sleep(0.05)
-    assert not any(map(process_tree.is_alive, ids))
+    wait_for_ends(ids, 60)
     assert not any(path.endswith(".csv") for path in fresh.files())
 
 

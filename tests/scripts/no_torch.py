@@ -1,3 +1,0 @@
-"""A program without torch."""
-
-print(sum(range(10)))
