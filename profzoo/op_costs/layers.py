@@ -136,7 +136,10 @@ def _attention(call: Call, places: int) -> Needed:
         raise UnknownError("queries of no batch")
     # One score per head, query and key.
     scores = prod(query[:3]) * key[places]
-    moved = call.bytes_of(*QKV.split())
+    # In latent attention the values are the first numbers of the keys: rows as far apart, and as the keys are wide.
+    apart = call.stride("key")
+    inside = value[3] < key[3] and key[3] in apart and [*call.stride("value")] == [*apart]
+    moved = call.bytes_of(*QKV.split()[: 2 if inside else 3])
     result = prod((*query[:3], value[3])) * call.item_bytes("query")
     if call.names[0].startswith("grad"):
         products = 2 * scores * (3 * query[3] + 2 * value[3])

@@ -158,6 +158,11 @@ class Call:
         return [(tuple(shape), ITEM_BYTES[kind], self.stored(place)) for place, (kind, shape) in
                 enumerate(zip(self.types, self.shapes, strict=False)) if kind in ITEM_BYTES]  # fmt: skip
 
+    def stride(self, name: str) -> Sequence[int]:
+        """Return the strides of an input; empty where the trace does not tell them."""
+        index = self._index(name)
+        return self.strides[index] if index is not None and index < len(self.strides) else ()
+
     def stored(self, place: int) -> int:
         """Return the elements that an input stores, of a list all together."""
         shape, steps = self.shapes[place], self.strides[place] if place < len(self.strides) else []

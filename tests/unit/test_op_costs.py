@@ -372,6 +372,11 @@ QUERY, KEYS, SHARED = [1, 8, 2, 4], [1, 8, 9, 4], [36, 0, 4, 1]
         # Gradients of all heads are written.
         ("_scaled_dot_product_efficient_attention_backward", [QUERY, QUERY, KEYS, KEYS], [[], [], SHARED, SHARED],
          2 * 7 * 36),
+        # Values are the first three numbers of the keys, and stored with them; or they have rows of their own.
+        ("_scaled_dot_product_efficient_attention", [QUERY, KEYS, [*KEYS[:3], 3]], [[], SHARED, SHARED],
+         7 * 36 + 8 * 27),
+        ("_scaled_dot_product_efficient_attention", [QUERY, KEYS, [*KEYS[:3], 3]], [[], SHARED, [27, 0, 3, 1]],
+         7 * 36 + 7 * 27),
         ("bmm", [[8, 2, 4], [8, 4, 9]], [[8, 4, 1], [0, 9, 1]], 7 * 36),
         ("mul", [KEYS, KEYS], [[], SHARED], 7 * 36),
         ("clone", [KEYS], [SHARED], 7 * 36),
