@@ -324,6 +324,8 @@ def share_bytes(operator: str, shapes: str, sizes: Sizes = NO_SIZES) -> tuple[fl
 
     >>> share_bytes("aten::mm", "[[1, 10], [10, 90]]"), share_bytes("aten::bmm", "[[1, 1, 10], [1, 10, 90]]")
     ((0.9, 0.0, 0.0), (0.9, 0.0, 0.0))
+    >>> share_bytes("aten::dot", "[[90], [90]]")
+    (0.0, 0.0, 0.0)
     >>> share_bytes("aten::bmm", "[[1, 1, 10], [1, 10, 90]]", Sizes(scores={90}))
     (0.0, 0.9, 0.0)
     >>> keys = [1, 9, 2, 4]

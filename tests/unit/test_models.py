@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 import torch
+from torch import Tensor
 from torchvision.models import ConvNeXt_Tiny_Weights, ViT_B_16_Weights, WeightsEnum, convnext_tiny
 from torchvision.models.video import Swin3D_T_Weights
 from torchvision.ops import StochasticDepth, complete_box_iou_loss
@@ -380,6 +381,20 @@ def test_padding_changes_no_scores_of_bert_and_15_percent_of_a_text_are_to_be_to
     assert 0.13 < asked.sum() / words.sum() < 0.17
     assert 0.75 < masked[asked].float().mean() < 0.85 and 0.06 < kept[asked].float().mean() < 0.14
     assert (told[asked] != bert.PADDING).all()
+
+
+def test_keys_turn_by_their_place() -> None:
+    """Pairs of halves: the first by its place, the second by that over 9 ** (1 / 2)."""
+    network, seen = zoo.network(zoo.cell("llama", turned=4, base=9.0)), list[mixers.Places]()
+
+    def look(flow: Tensor, places: mixers.Places, _: None) -> Tensor:
+        seen.append(places)
+        return flow
+
+    decoder.Decoder.run(network, torch.zeros(1, 2, 8), [look], start=5)  # type: ignore[arg-type, list-item]
+    turned = seen[0].turn(torch.tensor([[1.0, 1, 0, 0, 7]] * 2))
+    angles = torch.tensor([[5, 5 / 3], [6, 2]])
+    torch.testing.assert_close(turned, torch.cat((angles.cos(), angles.sin(), torch.full((2, 1), 7.0)), dim=1))
 
 
 @pytest.mark.parametrize("name", ["gpt", "whisper", "smolvlm"])
