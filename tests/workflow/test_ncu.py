@@ -595,7 +595,7 @@ def test_a_run_that_ends_leaves_no_fork_below_ncu(fresh: Project, harm: str) -> 
     run = fresh.begun(
         "-j1", "results/lstm/train.ncu.roofline.csv", "--configfile", "tiny.yaml", "--config", "device=auto"
     )
-    wait(cell.exists, 60)
+    wait(cell.exists, 180)
     above = json.loads(cell.read_text())
     # The cell, its server, ncu, and the run.
     assert above[3] == run.pid
