@@ -126,19 +126,28 @@ def check_combination(cell: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: they are not; the message gives the reason.
     """
+    if why := explain_conflict(cell):
+        raise ConfigError(f"{cell['model']} {cell['phase']}: {why}")
+
+
+def explain_conflict(cell: Mapping[str, Any]) -> str | None:
+    """Return why a cell's settings cannot be combined; None if nothing is known against it. cell: with all settings."""
     why = _against_eight_bits(cell) if cell["precision"] in EIGHT_BITS else None
     why = why or _against_updates(cell) or _against_loading(cell)
     why = _against_eight_bit_states(cell) if cell["optimizer"] == "8bit" and not why else why
     why = _against_checkpoints(cell) if cell["checkpoint"] and not why else why
     why = _against_graph(cell) if cell["graph"] and not why else why
-    why = _against_splitting(cell) if cell["parallel"] != "ddp" and not why else why
-    if why:
-        raise ConfigError(f"{cell['model']} {cell['phase']}: {why}")
+    return _against_splitting(cell) if cell["parallel"] != "ddp" and not why else why
+
+
+def fill_in_defaults(cell: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a cell's settings with those that it leaves out, because they have their defaults."""
+    return {key: part.get("default") for key, part in schema.cell_properties().items()} | {**cell}
 
 
 def name_remedies(cell: CellSettings) -> dict[str, dict[str, Any]]:
     """Return the settings that go with a cell's and may need less memory, by the names of their variants."""
-    whole: dict[str, Any] = {key: one.get("default") for key, one in schema.cell_properties().items()} | {**cell}
+    whole = fill_in_defaults(cell)
     found: dict[str, dict[str, Any]] = {} if whole["checkpoint"] else {"checkpoint": {"checkpoint": True}}
     if whole["precision"] in ("fp32", "tf32"):
         found["bf16"] = {"precision": "bf16"}
@@ -148,15 +157,7 @@ def name_remedies(cell: CellSettings) -> dict[str, dict[str, Any]]:
         found[f"batch{batch}"] = {"batch": batch}
     if whole["optimizer"] != "8bit":
         found["optimizer8bit"] = {"optimizer": "8bit"}
-    return {name: change for name, change in found.items() if not _refused({**whole, **change})}
-
-
-def _refused(cell: Mapping[str, Any]) -> bool:
-    try:
-        check_combination(cell)
-    except ConfigError:
-        return True
-    return False
+    return {name: change for name, change in found.items() if not explain_conflict({**whole, **change})}
 
 
 def _against_eight_bits(cell: Mapping[str, Any]) -> str | None:

@@ -137,8 +137,8 @@ def _attention(call: Call, places: int) -> Needed:
     # One score per head, query and key.
     scores = prod(query[:3]) * key[places]
     # In latent attention the values are the first numbers of the keys: rows as far apart, and as the keys are wide.
-    apart = call.stride("key")
-    inside = value[3] < key[3] and key[3] in apart and [*call.stride("value")] == [*apart]
+    apart = call.strides_of("key")
+    inside = value[3] < key[3] and key[3] in apart and [*call.strides_of("value")] == [*apart]
     moved = call.bytes_of(*QKV.split()[: 2 if inside else 3])
     result = prod((*query[:3], value[3])) * call.item_bytes("query")
     if call.names[0].startswith("grad"):

@@ -158,20 +158,23 @@ class Call:
         return [(tuple(shape), ITEM_BYTES[kind], self.stored(place)) for place, (kind, shape) in
                 enumerate(zip(self.types, self.shapes, strict=False)) if kind in ITEM_BYTES]  # fmt: skip
 
-    def stride(self, name: str) -> Sequence[int]:
+    def strides_of(self, name: str) -> Sequence[Any]:
         """Return the strides of an input; empty where the trace does not tell them."""
         index = self._index(name)
-        return self.strides[index] if index is not None and index < len(self.strides) else ()
+        return () if index is None else self._strides_at(index)
 
     def stored(self, place: int) -> int:
         """Return the elements that an input stores, of a list all together."""
-        shape, steps = self.shapes[place], self.strides[place] if place < len(self.strides) else []
+        shape, steps = self.shapes[place], self._strides_at(place)
         pairs = pair_strides(shape, steps) if self.types[place] == "TensorList" else [(shape, steps)]
         return sum(count_stored(*pair) for pair in pairs)
 
     def widest(self) -> int:
         """Return the most bytes per element of any input tensor; results are taken to have as many."""
         return max((ITEM_BYTES[kind] for kind in self.types if kind in ITEM_BYTES), default=0)
+
+    def _strides_at(self, place: int) -> Sequence[Any]:
+        return self.strides[place] if place < len(self.strides) else ()
 
     def _size_of(self, kind: str) -> int:
         return ITEM_BYTES.get(self.listed if kind == "TensorList" else kind, 0)

@@ -136,8 +136,8 @@ def call_effects(
         # The first input is the one that is written.
         return Effects(kind, reads[1:2], reads[:1])
     if operator in elementwise.FORMULAS:
-        call = Call(operator, elementwise.SIGNATURES[operator].split(), dims, types, values)
-        return _touched(kind, call, strides) or Effects(OPAQUE, reads, ())
+        call = Call(operator, elementwise.SIGNATURES[operator].split(), dims, types, values, strides=strides)
+        return _touched(kind, call) or Effects(OPAQUE, reads, ())
     if kind == FILL:
         return Effects(kind, (), (given[0],))
     if kind == SCATTER:
@@ -236,7 +236,7 @@ def _product(name: str, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
     return ()
 
 
-def _touched(kind: str, call: Call, strides: Sequence[Any]) -> Effects | None:
+def _touched(kind: str, call: Call) -> Effects | None:
     """Return the effects of a call that touches a part of a tensor; None where the trace does not tell its inputs."""
     try:
         found = elementwise.touch_part(call)
@@ -246,7 +246,7 @@ def _touched(kind: str, call: Call, strides: Sequence[Any]) -> Effects | None:
     for place, elements in found.reads:
         own = slice(place, place + 1)
         # Indices in a list are whole numbers, of which the trace does not tell the type.
-        given = _tensors(call.shapes[own], call.types[own], strides[own], elementwise.INDEX)
+        given = _tensors(call.shapes[own], call.types[own], call.strides[own], elementwise.INDEX)
         reads += [one if elements is None else one._replace(stored=min(one.stored, elements)) for one in given]
     writes = (_plain(one.shape, one.kind)._replace(stored=one.elements) for one in found.writes)
     return Effects(kind, tuple(reads), tuple(writes))

@@ -5,8 +5,6 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from profzoo.cell import schema, settings
-from profzoo.cell.cell_types import CellSettings
-from profzoo.errors import ConfigError
 from profzoo.json_types import GivenSettings
 from profzoo.verdicts.rules.rule_types import KnownSettings
 
@@ -93,12 +91,7 @@ def find_contradiction(cell: KnownSettings, words: str) -> str | None:
     """
     if "model" not in cell:
         return None
-    changed = {**_all_settings(cell), **parse_typed(words)}
-    try:
-        settings.check_combination(changed)
-    except ConfigError as error:
-        return str(error).removeprefix(f"{cell['model']} {cell['phase']}: ")
-    return None
+    return settings.explain_conflict({**settings.fill_in_defaults(cell), **parse_typed(words)})
 
 
 def parse_typed(words: str) -> dict[str, Any]:
@@ -118,13 +111,6 @@ def _find_reason(cell: KnownSettings, word: str) -> str | None:
     (key, value), *_ = parse_typed(word).items()
     if "command" in cell and key not in settings.APPLICABLE:
         return OUTSIDE
-    if _all_settings(cell).get(key) == value:
+    if settings.fill_in_defaults(cell).get(key) == value:
         return IN_FORCE
     return find_contradiction(cell, word)
-
-
-def _all_settings(cell: KnownSettings) -> dict[str, Any]:
-    """Return the cell's settings with those that it leaves out, because they have their defaults."""
-    defaults = {key: part.get("default") for key, part in schema.cell_properties().items()}
-    own: CellSettings | KnownSettings = cell
-    return {**defaults, **own}

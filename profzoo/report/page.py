@@ -248,6 +248,10 @@ def main(
     """Read the tables (by name, their paths), sidecars of the unprofiled runs and figures; write the page.
 
     results: folder of the cells' files, beside which the page is written.
+
+    asked: `tools`; `timelines`, paths of typical steps' timelines; `lines`, paths of tables of source lines;
+    `of_cells`, paths of the tables of single cells; `lacking`, selected cells that cannot be made; and
+    `perfetto`, as for the page.
     """
     read = {name: csv_files.read_table(name, path) for name, path in tables.items()} | {"ranks": read_ranks(ranks)}
     read["inside"] = read_sentences(asked["lines"])

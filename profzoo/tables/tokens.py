@@ -51,6 +51,7 @@ CHOOSING = {f"aten::{name}" for name in ("argmax", "argmin", "topk", "sort", "mu
 OF_SCORES = {f"aten::{name}" for name in ("_softmax", "_log_softmax", "cumsum", "gather", "div", "masked_fill_")}
 TO_HOST = "DtoH"
 MATRICES, STACKS = ("mm", "addmm", "_addmm_activation", "_int_mm", "_scaled_mm"), ("bmm", "baddbmm")
+# Dimensions of keys that are repeated: (batch, groups, queries, length, width).
 REPEATED_KEYS = 5
 COPYING = ("copy_", "clone", "_to_copy", "contiguous")
 RECURRENT = "rnn"
@@ -307,7 +308,6 @@ def _list_sizes(calls: Iterable[tuple[str, str]]) -> Sizes:
     for operator, text in calls:
         name, shapes = operator.removeprefix("aten::"), [one for one in json.loads(text or "[]") if one]
         if name in COPYING:
-            # Of (batch, groups, queries, length, width).
             repeated |= {prod(one): one[2] for one in shapes[:1] if len(one) == REPEATED_KEYS}
         elif name not in (*MATRICES, *STACKS):
             sizes = {prod(one) for one in shapes if type(one[0]) is int}
