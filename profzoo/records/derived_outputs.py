@@ -174,12 +174,13 @@ class JobPart:
 def split_job(job: Any, rule: str) -> list[JobPart]:
     """Split a job by the rules that it joins; a job whose logs have no names is of one rule.
 
+    A job that waits for a checkpoint stays whole: what its parts take from each other is not known yet.
+
     job: a job of Snakemake's, or what a script is given: lists of files and parameters. rule: name of its rule.
     """
-    rules = [name for name, _ in job.log.items()]
-    if not rules:
+    rules, inside = [name for name, _ in job.log.items()], job.params.get(INSIDE, {})
+    if not rules or not isinstance(inside, Mapping):
         return [JobPart(rule, job.input, job.output, job.params, job.log, job.wildcards)]
-    inside = job.params.get(INSIDE, {})
     return [
         JobPart(
             name.partition(SEPARATOR)[0],

@@ -178,6 +178,38 @@ def test_rules_define_no_functions() -> None:
     assert functions_in_rules(import_graph.PROJECT) == []
 
 
+ASSIGNED = re.compile(r"^(?P<names>\w+(?:, \w+)*)(?:: [^=\n]+)? = ", re.M)
+IMPORTED = re.compile(r"^ *(?P<source>from \S+ )?import (?P<names>\([^)]*\)|[^(\n]+)$", re.M)
+
+
+def names_with_two_meanings(root: Path) -> list[str]:
+    """Names that two files of rules give a meaning of their own: Snakemake has one namespace for all of its files."""
+    meanings: dict[str, set[str]] = {}
+    for path in sorted([*(root / "workflow").rglob("*.smk"), *root.glob("Snakefile")]):
+        text, place = path.read_text(), str(path.relative_to(root))
+        for found, source in [
+            *((one, place) for one in ASSIGNED.finditer(text)),
+            *((one, one["source"] or "import") for one in IMPORTED.finditer(text)),
+        ]:
+            for name in found["names"].strip("()\n").split(","):
+                if name.strip():
+                    meanings.setdefault(name.split(" as ")[-1].strip(), set()).add(source.strip())
+    return [f"{name}: {', '.join(sorted(of))}" for name, of in sorted(meanings.items()) if len(of) > 1]
+
+
+def test_a_name_of_rules_has_one_meaning(tmp_path: Path) -> None:
+    assert names_with_two_meanings(import_graph.PROJECT) == []
+    (tmp_path / "workflow").mkdir()
+    (tmp_path / "workflow/a.smk").write_text(
+        "from x import (\n    ONE,\n    two as three,\n)\nA, B = 1, 2\nC: int = 1\n"
+    )
+    (tmp_path / "workflow/b.smk").write_text(
+        "if True:\n    from x import ONE\nB = 3\nrule all:\n    input:\n        C = 1\n"
+    )
+    (tmp_path / "Snakefile").write_text("import os\nthree = 3\n")
+    assert names_with_two_meanings(tmp_path) == ["B: workflow/a.smk, workflow/b.smk", "three: Snakefile, from x"]
+
+
 @pytest.mark.parametrize(
     "line", ["def f():", "    def f(x):", "async def f():", "class A:", "    runtime=lambda wildcards, attempt:"]
 )

@@ -399,6 +399,21 @@ def test_of_several_cells_each_is_counted_by_who_can(counted: Project, tmp_path:
 
 
 @pytest.mark.slow
+def test_a_run_that_fails_before_a_trace_says_what_failed(counted: Project, tmp_path: Path) -> None:
+    """Which plans the second cell has is not known then, nor what the joint jobs behind them take from each other."""
+    traced(counted, trace_of_standin(tmp_path / "told.sqlite"))
+    (tmp_path / "nsys" / "lstm@bf16.sqlite").write_bytes(b"")
+    counted.draw_one()
+    asked = [*(word for word in BY_NSYS if not word.startswith("models=")), "models=lstm,lstm@bf16"]
+    run = counted.snakemake("report", "--config", *asked, ok=False)
+    assert "lstm@bf16 train: nsys\n    why      nsys ended well but left no train.sqlite\n" in run.stderr
+    assert "not run  lstm@bf16 train roofline: ncu\n" in run.stderr
+    assert "report  results/report.html, from the results that succeeded\n" in run.stderr
+    # Of what failed in a joint job, the rules make the rest one by one.
+    assert "lstm/train.kernels.csv" in counted.files() and counted.read("results/logs/tables.rest.log")
+
+
+@pytest.mark.slow
 def test_a_census_that_has_to_be_of_nsys_still_ends_in_one_line(counted: Project, tmp_path: Path) -> None:
     traced(counted, trace_of_standin(tmp_path / "standin.sqlite", left_out=2))
     asked = [*BY_NSYS[:-1], "ncu={set: roofline, census: nsys}"]

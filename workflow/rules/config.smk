@@ -20,7 +20,7 @@ from profzoo.tools.nsys import command as nsys
 from profzoo.machine import job_limits
 from profzoo.machine import job_child
 from profzoo.machine import inherited_paths
-from profzoo.terminal import run_end
+from profzoo.terminal.run_end import list_missing, list_taken
 from profzoo.range_names import IMPORTED
 from profzoo.records import digests
 from profzoo.workflow import patterns, imported

@@ -7,13 +7,13 @@
 #
 # What a run on this machine makes for the first time is joined further: an imported cell, the tables across cells, and
 # the figures. What is there, its own rule makes again, and nothing else.
-APART = [*SPREAD, *IMPORTS.summaries(), *IMPORTS.counted()]
+NOT_JOINED = [*SPREAD, *IMPORTS.summaries(), *IMPORTS.counted()]
 JOINT = joint_rules.Joiner(
     {rule.name: rule for rule in workflow.rules},
     # Of cells that nothing is collected of, some may lack what a joint job would read.
     {*TABLES.files_of_cell(), *TABLES.first_plans()} if config["collect"] else set(),
     SETS.ncu["set"],
-    joint_rules.match_joint_cells(AVAILABLE, APART),
+    joint_rules.match_joint_cells(AVAILABLE, NOT_JOINED),
     RESULTS,
 )
 OF_NSYS = ("export_nsys", "export_streams", "export_threads", "replay_steps", "condense_step", "plan_first")
@@ -139,7 +139,7 @@ rule derive_from_import:
         **FROM_IMPORT.logs,
     wildcard_constraints:
         **joint_rules.match_joint_cells(
-            AVAILABLE, [*APART, *(model for model, _ in AVAILABLE if model not in NEW_IMPORTS)]
+            AVAILABLE, [*NOT_JOINED, *(model for model, _ in AVAILABLE if model not in NEW_IMPORTS)]
         ),
     group:
         "export"

@@ -41,11 +41,11 @@ ASKED = Selection(
 RUN, LACKING = imported.find_available(ASKED, Path(LOGS), os.environ.get(partial_report.COMPLETENESS_WITHOUT))
 # A run that makes a partial report for another run prints no warnings, because the other run reports them.
 if workflow.is_main_process and partial_report.COMPLETENESS_WITHOUT not in os.environ:
-    for line in run_end.list_missing(LACKING):
+    for line in list_missing(LACKING):
         say(f"warning: {line}")
     if not config["collect"]:
         required = patterns.required_files(config, TOOLS)
-        for line in run_end.list_taken(imported.measured_cells(CELLS), required, Path(RESULTS), config):
+        for line in list_taken(imported.measured_cells(CELLS), required, Path(RESULTS), config):
             say(f"warning: {secret_values.mask_secrets(line)}")
 LACKING = [*LACKING, *partial_report.missing_rows(RUN.lost)]
 
