@@ -1,5 +1,6 @@
 """Style and drawing functions that all figures share."""
 
+import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -306,20 +307,21 @@ def draw_nothing(why: str) -> Figure:
 
 
 def name_points(axis: Axes, points: Sequence[tuple[float, float, str]]) -> None:
-    """Write names beside points, where they cover no other name, point or interval; names without room are left out.
+    """Write names beside points, where they cover no other name, point, interval or line; others are left out.
 
     points: x, y and name of each point.
     """
     figure = axis.figure
     axis.autoscale_view()
     figure.canvas.draw()
+    drawn = axis.collections
+    lines = [one for curve in axis.get_lines() for one in itertools.pairwise(curve.get_xydata())]
+    intervals = [one for lot in drawn if isinstance(lot, LineCollection) for one in lot.get_segments()]
     taken: list[Any] = []
-    for collection in axis.collections:
-        if isinstance(collection, LineCollection):
-            for (x0, y0), *_, (x1, y1) in map(axis.transData.transform, collection.get_segments()):
-                taken.append(Bbox.from_extents(x0 - 1, y0 - 1, x1 + 1, y1 + 1))
-            continue
-        for x, y in collection.get_offset_transform().transform(collection.get_offsets()):
+    for (x0, y0), *_, (x1, y1) in map(axis.transData.transform, [*lines, *intervals]):
+        taken.append(Bbox.from_extents(x0 - 1, y0 - 1, x1 + 1, y1 + 1))
+    for lot in (one for one in drawn if not isinstance(one, LineCollection)):
+        for x, y in lot.get_offset_transform().transform(lot.get_offsets()):
             taken.append(Bbox.from_extents(x - 4, y - 4, x + 4, y + 4))
     for x, y, name in points:
         for offset, horizontal in (((6, 0), "left"), ((-6, 0), "right"), ((6, 9), "left"), ((6, -9), "left"),

@@ -200,6 +200,10 @@ def test_the_roofline_shows_what_estimates_leave_open() -> None:
     assert len(named) == 2
     for (x0, y0), (x1, y1) in (drawn_at[:2], drawn_at[2:]):
         assert not any(box.overlaps(Bbox.from_extents(x0, y0 - 0.5, x1 + 0.5, y1)) for box in named)
+    # None by a roof either, where cells reach it.
+    (axis,) = roofline.draw(cells.assign(intensity=[30.0, 60.0], flop_per_s=2e13), rates).axes
+    (_, roof), named = axis.transData.transform((30.0, 20.0)), [text.get_window_extent() for text in axis.texts]
+    assert len(named) == 2 and not any(box.y0 <= roof <= box.y1 for box in named)
 
 
 @pytest.mark.parametrize(("least", "most"), slow.first([(1.0, 1.01), (93.0, 111.0), (90.0, 2e6), (8.02, 14.1), (4530.0, 7984.0),

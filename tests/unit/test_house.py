@@ -178,22 +178,18 @@ def test_rules_define_no_functions() -> None:
     assert functions_in_rules(import_graph.PROJECT) == []
 
 
-ASSIGNED = re.compile(r"^(?P<names>\w+(?:, \w+)*)(?:: [^=\n]+)? = ", re.M)
-IMPORTED = re.compile(r"^ *(?P<source>from \S+ )?import (?P<names>\([^)]*\)|[^(\n]+)$", re.M)
+ASSIGNED = re.compile(r"^(\w+(?:, \w+)*)(?:: [^=\n]+)? = ", re.M)
+IMPORTED = re.compile(r"^ *(from \S+ )?import (\([^)]*\)|[^(\n]+)$", re.M)
 
 
 def names_with_two_meanings(root: Path) -> list[str]:
     """Names that two files of rules give a meaning of their own: Snakemake has one namespace for all of its files."""
     meanings: dict[str, set[str]] = {}
     for path in sorted([*(root / "workflow").rglob("*.smk"), *root.glob("Snakefile")]):
-        text, place = path.read_text(), str(path.relative_to(root))
-        for found, source in [
-            *((one, place) for one in ASSIGNED.finditer(text)),
-            *((one, one["source"] or "import") for one in IMPORTED.finditer(text)),
-        ]:
-            for name in found["names"].strip("()\n").split(","):
-                if name.strip():
-                    meanings.setdefault(name.split(" as ")[-1].strip(), set()).add(source.strip())
+        own = [(str(path.relative_to(root)), names) for names in ASSIGNED.findall(path.read_text())]
+        for source, names in [*own, *IMPORTED.findall(path.read_text())]:
+            for name in names.strip("()\n, ").split(","):
+                meanings.setdefault(name.split(" as ")[-1].strip(), set()).add(source.strip())
     return [f"{name}: {', '.join(sorted(of))}" for name, of in sorted(meanings.items()) if len(of) > 1]
 
 
