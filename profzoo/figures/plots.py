@@ -314,13 +314,12 @@ def name_points(axis: Axes, points: Sequence[tuple[float, float, str]]) -> None:
     figure = axis.figure
     axis.autoscale_view()
     figure.canvas.draw()
-    drawn = axis.collections
     lines = [one for curve in axis.get_lines() for one in itertools.pairwise(curve.get_xydata())]
-    intervals = [one for lot in drawn if isinstance(lot, LineCollection) for one in lot.get_segments()]
+    intervals = [one for lot in axis.collections if isinstance(lot, LineCollection) for one in lot.get_segments()]
     taken: list[Any] = []
     for (x0, y0), *_, (x1, y1) in map(axis.transData.transform, [*lines, *intervals]):
         taken.append(Bbox.from_extents(x0 - 1, y0 - 1, x1 + 1, y1 + 1))
-    for lot in (one for one in drawn if not isinstance(one, LineCollection)):
+    for lot in (one for one in axis.collections if not isinstance(one, LineCollection)):
         for x, y in lot.get_offset_transform().transform(lot.get_offsets()):
             taken.append(Bbox.from_extents(x - 4, y - 4, x + 4, y + 4))
     for x, y, name in points:

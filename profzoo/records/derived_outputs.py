@@ -172,9 +172,7 @@ class JobPart:
 
 
 def split_job(job: Any, rule: str) -> list[JobPart]:
-    """Split a job by the rules that it joins; a job whose logs have no names is of one rule.
-
-    A job that waits for a checkpoint stays whole: what its parts take from each other is not known yet.
+    """Split a job by the rules that it joins; a job of one rule, or one that waits for a checkpoint, stays whole.
 
     job: a job of Snakemake's, or what a script is given: lists of files and parameters. rule: name of its rule.
     """

@@ -4,7 +4,6 @@ PROFZOO_PLANTED_RESULTS names the folder for what is collected, with which anoth
 where a command may take ten minutes, `timeout -s INT 570 python -m pytest -s tests/gpu/test_planted.py`, and again.
 """
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from profzoo import tools
 from profzoo.config import configuration
 from profzoo.statistics.percentiles import drop_warmup
 from tests.gpu import planted
-from tests.gpu.running import run_snakemake
+from tests.gpu.running import make_results
 
 FOLDER = "PROFZOO_PLANTED_RESULTS"
 # What a GPU waits for is the whole cell's; what its kernels do is that of the layer which launches them as well.
@@ -88,23 +87,14 @@ def collected(results: Path) -> list[str]:
     return [*files, f"{results}/peaks/{config['gpu']}.csv"]
 
 
-def snakemake(folder: Path, *words: str) -> None:
-    file = folder / "given.yaml"
-    # JSON is YAML.
-    file.write_text(json.dumps(given() | {"pathvars": {"results": str(folder / "results")}}))
-    run_snakemake(*words, "--configfile", str(file))
-
-
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What snakemake makes of the steps with and without their bottleneck."""
-    folder = Path(os.environ.get(FOLDER) or tmp_path_factory.mktemp("planted")).absolute()
-    folder.mkdir(parents=True, exist_ok=True)
-    snakemake(folder, *collected(folder / "results"), *COLLECTING)
-    tables = folder / "results" / "tables"
+    folder = Path(os.environ.get(FOLDER) or tmp_path_factory.mktemp("planted")).absolute() / "results"
+    make_results(given(), folder, *collected(folder), *COLLECTING)
     # Not all tools saw all steps: of what is there, and no more.
-    snakemake(folder, f"{tables}/verdicts.csv", "-j8", "--config", "collect=false")
-    return tables
+    make_results(given(), folder, f"{folder}/tables/verdicts.csv", "-j8", "--config", "collect=false")
+    return folder / "tables"
 
 
 def leading(results: Path, level: str) -> pd.DataFrame:

@@ -1,10 +1,6 @@
-"""Users' programs through all tools: experts, rows selected by masks, a sparse embedding, own ranges; known answers.
-
-PROFZOO_PROGRAMS_RESULTS names the folder for what is collected, with which another call goes on where this one ended.
-"""
+"""Users' programs through all tools: experts, rows selected by masks, a sparse embedding, own ranges; known answers."""
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +9,7 @@ import pandas as pd
 import pytest
 
 from tests.gpu.programs import masked, moe, ranged, sparse
-from tests.gpu.running import run_snakemake
+from tests.gpu.running import make_results
 
 PROGRAMS = {"moe": moe, "masked": masked, "sparse": sparse, "ranged": ranged}
 CELLS = [(name, phase) for name in PROGRAMS for phase in ("train", "inference")]
@@ -31,14 +27,7 @@ GIVEN: Mapping[str, Any] = {
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What snakemake makes of the three under every tool, with the report."""
-    given = os.environ.get("PROFZOO_PROGRAMS_RESULTS")
-    folder = Path(given) if given else tmp_path_factory.mktemp("results")
-    folder.mkdir(parents=True, exist_ok=True)
-    configured = folder / "programs.yaml"
-    # JSON is YAML.
-    configured.write_text(json.dumps({**GIVEN, "pathvars": {"results": str(folder)}}))
-    run_snakemake("report", "--configfile", str(configured))
-    return folder
+    return make_results(GIVEN, tmp_path_factory.mktemp("results"), "report")
 
 
 def table(results: Path, name: str, file: str) -> pd.DataFrame:

@@ -3,7 +3,6 @@
 import gzip
 import itertools
 import json
-import os
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
@@ -19,7 +18,7 @@ from models import gpt
 from profzoo.io import csv_tables
 from profzoo.tools.time.tables import TABLE, read_token_times
 from tests.gpu.programs import streamed, uneven
-from tests.gpu.running import run_snakemake
+from tests.gpu.running import make_results
 
 CELL = "streamed/inference"
 WITHIN = 0.02
@@ -40,16 +39,9 @@ TARGETS = (f"{CELL}.nsys-streams.csv", f"{CELL}.nsys.csv", f"{CELL}.nsys.trace.j
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What snakemake makes of both programs; PROFZOO_STREAMS_RESULTS names a folder to keep it in."""
-    given = os.environ.get("PROFZOO_STREAMS_RESULTS")
-    folder = Path(given) if given else tmp_path_factory.mktemp("results")
-    folder.mkdir(parents=True, exist_ok=True)
-    configured = folder / "streams.yaml"
-    # JSON is YAML.
-    configured.write_text(json.dumps({**GIVEN, "pathvars": {"results": str(folder)}}))
-    targets = [str(folder / target) for target in TARGETS]
-    run_snakemake(*targets, "--configfile", str(configured))
-    return folder
+    """What snakemake makes of both programs."""
+    folder = tmp_path_factory.mktemp("results")
+    return make_results(GIVEN, folder, *(folder / target for target in TARGETS))
 
 
 @pytest.fixture(scope="module")
