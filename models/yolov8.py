@@ -232,8 +232,9 @@ def build(shape: SimpleNamespace) -> nn.Module:
 
 def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """An image in [0, 1), and boxes (boxes, 5): corners in pixels, and class."""
-    corners = torch.rand(shape.boxes, 2, generator=generator) * 0.6
-    extent = 0.1 + 0.3 * torch.rand(shape.boxes, 2, generator=generator)
+    # Up to nearly the whole image, as the coarsest maps learn large boxes alone.
+    extent = 0.05 + 0.9 * torch.rand(shape.boxes, 2, generator=generator)
+    corners = torch.rand(shape.boxes, 2, generator=generator) * (1 - extent)
     kinds = torch.randint(shape.classes, (shape.boxes, 1), generator=generator)
     boxes = shape.size * torch.cat((corners, corners + extent), dim=1)
     return images.random(shape, generator), torch.cat((boxes, kinds), dim=1)

@@ -8,7 +8,8 @@ import pytest
 from profzoo.records.import_graph import PROJECT
 
 # What runs inside a profiled process, which has torch anyway.
-INSIDE = [PROJECT / "profzoo" / name for name in ("calibration", "experiments", "harness", "script_harness")]
+FOLDERS, FILES = ("calibration", "experiments", "harness", "script_harness"), ("contestant.py", "inputs.py")
+INSIDE = [PROJECT / "profzoo" / name for name in (*FOLDERS, *(f"referee/{name}" for name in FILES))]
 # In one process, one after the other: what is imported or run, and what must not be loaded by then.
 SLOW_TO_LOAD = {"numpy", "pandas", "torch", "jsonschema", "snakemake", "scipy", "seaborn"}
 STAGES = [

@@ -1,5 +1,7 @@
 """Expected beside measured gains of tf32 and bf16: how programs are timed in turns, and what is said of them."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,7 @@ from tests import slow
 from tests.benchmarks import precision_gains
 from tests.benchmarks.precision_gains import PRECISIONS, ROUNDS, STEPS, Run
 from tests.benchmarks.precision_programs import PROGRAMS
+from tests.planted import running
 
 PLANS = pd.DataFrame(
     [
@@ -90,17 +93,16 @@ def test_all_programs_are_collected_each_in_its_phase(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_gains_are_written_again_from_archives_in_another_folder(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """On a CPU, where no precision has an expected gain."""
+def test_gains_are_written_again_from_archives_in_another_folder(tmp_path: Path) -> None:
+    """On a CPU, where no precision has an expected gain; in a process that has not used autograd, as it forks."""
     given, first, second = ["--tiny", "--programs", "plain_layers"], tmp_path / "first", tmp_path / "second"
-    precision_gains.main([*given, "--results", str(tmp_path / "here"), "--into", str(first), "--minutes", "6"])
-    said = capsys.readouterr().out
+    begins = [sys.executable, "-m", precision_gains.__name__, *given]
+    words = [*begins, "--results", str(tmp_path / "here"), "--into", str(first), "--minutes", "6"]
+    said = subprocess.run(words, cwd=running.PROJECT, check=True, capture_output=True, text=True).stdout
     assert "1 of 1 programs are traced" in said and "tables were not made" not in said
     archives = [str(one) for one in first.glob("*.tar.xz")]
-    folders = ["--results", str(tmp_path / "there"), "--into", str(second)]
-    precision_gains.main([*given, *folders, "--score", *archives])
+    words = [*begins, "--results", str(tmp_path / "there"), "--into", str(second), "--score", *archives]
+    subprocess.run(words, cwd=running.PROJECT, check=True)
     one, other = (pd.read_csv(folder / precision_gains.CSV) for folder in (first, second))
     pd.testing.assert_frame_equal(one, other)
     assert one["program"].tolist() == ["plain_layers"] and one["bf16_gain"].item() > 0

@@ -34,7 +34,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_page_on_plans_shows_what_is_printed(whole: Path) -> None:
     """Its block of output has the lines about the first cell, after the word that begins the first of them."""
     (first, *_) = run_end.list_largest_gains(whole / "tables/verdicts.csv", whole / "tables/plans.csv")
-    printed = formatting.format_rows([("", first.says)], 118) + run_end._whole_lines(first.command)
+    said = [("", first.says), ("", f"{run_end.IN_OWN_CODE}{first.recipe}")]
+    printed = [*formatting.format_rows(said, 118), formatting.name_line("", first.command)]
     blocks = (block for page in pages.find_pages() for block in pages.read_blocks(page.name, page.read_text()))
     shown = [block.text.splitlines() for block in blocks if block.language == "text" and first.command in block.text]
     assert shown, "\n".join(printed)
