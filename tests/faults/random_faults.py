@@ -77,7 +77,7 @@ class Bench:
         """Record a run if there is no recording, and make the tables with which all others are compared."""
         made = copy(self.root)
         made.draw_one()
-        made.write("config/config.yaml", f"{ONE_MODEL}environment: [MARK]\n")
+        made.write("config/config.yaml", f"{ONE_MODEL}variables: [MARK]\n")
         if not self.recording:
             self.must()
             self.recording = self.folder / "recording"

@@ -47,7 +47,7 @@ LIVES = {"snakemake": 20.0, "wrapper": 10.0, "nsys": 8.0, "model": 6.0, "worker"
 @pytest.fixture
 def project(tmp_path: Path) -> Iterator[Project]:
     """A project whose model waits in its first step, with two workers, and says so."""
-    given = copy(tmp_path / "project", ONE_MODEL + "workers: 2\nenvironment: [MARK]\n")
+    given = copy(tmp_path / "project", ONE_MODEL + "workers: 2\nvariables: [MARK]\n")
     # A short path, as sockets of workers and of nsys take.
     (tmp_path / "tmp").symlink_to(temporary := tempfile.mkdtemp())
     given.variables = {"MARK": str(tmp_path / "mark"), "TMPDIR": temporary}

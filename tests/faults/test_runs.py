@@ -33,7 +33,7 @@ def pretending(tmp_path: Path) -> Project:
 
 
 def pretended(root: Path) -> Project:
-    project = copy(root, f"{TINY}environment: [PYTHON_GATE]\n")
+    project = copy(root, f"{TINY}variables: [PYTHON_GATE]\n")
     gate = root.parent / "gate"
     project.variables = {"PYTHONPATH": str(STANDINS / "cell"), "PYTHON_GATE": f"window=60 half {gate}"}
     return project

@@ -56,7 +56,7 @@ def test_the_baseline_by_itself_is_only_that(fresh: Project) -> None:
 def test_another_choice_collects_what_it_concerns(built: Project) -> None:
     assert built.dry("all") == []
     jobs = built.dry("all", "--config", "torch={window: 1, baseline: 3}")
-    assert {"profile_torch_timed", "export_torch", "tabulate"} <= rules(jobs)
+    assert {"profile_torch_timed", "derive_from_torch", "tabulate"} <= rules(jobs)
     assert not rules(jobs) & {"time_training", "time_inference", "train_weights"}
     again = built.dry("all", "--config", "torch={window: 1, baseline: 0}")
     assert again == []

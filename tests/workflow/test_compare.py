@@ -14,7 +14,7 @@ from profzoo.plans import plan_table
 from profzoo.referee import states
 from tests import slow
 from tests.columns import undescribed
-from tests.workflow.project import CHECKOUT, STANDINS, Project, copy, models, rules
+from tests.workflow.project import CHECKOUT, STANDINS, Project, copy, list_jobs, models, rules
 
 
 @pytest.fixture
@@ -127,11 +127,11 @@ def test_what_cannot_be_compared_is_said_in_one_line(pretending: Project, words:
 
 @pytest.mark.slow
 def test_the_report_shows_a_comparison_where_one_is_asked_for(pretending: Project) -> None:
-    sections = ("report", "--config", "tool=nsys", "models=lstm", "phases=train")
-    assert not rules(pretending.dry(*sections)) & {"time_in_turn", "tabulate_comparison", "draw_comparison"}
-    with_it = rules(pretending.dry(*sections, "candidate=bf16"))
-    assert with_it >= {"tabulate_comparison", "tabulate_parts", "draw_comparison", "draw_waterfall", "write_report"}
-    assert "write_comparison" not in with_it
+    sections = ("report", "--dry-run", "--config", "tool=nsys", "models=lstm", "phases=train")
+    without, with_it = (pretending.snakemake(*sections, *more).stdout for more in ((), ("candidate=bf16",)))
+    assert not rules(list_jobs(without)) & {"time_in_turn", "tabulate_comparison"} and "comparison.svg" not in without
+    assert rules(list_jobs(with_it)) >= {"tabulate_comparison", "tabulate_parts", "draw_figures", "write_report"}
+    assert "comparison.svg" in with_it and "waterfall.svg" in with_it and "write_comparison" not in with_it
 
 
 @pytest.mark.slow

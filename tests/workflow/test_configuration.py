@@ -87,7 +87,7 @@ def test_snakemake_ends_with_that_line_and_makes_nothing(untouched: Project, ask
         [
             ("ncu,nsys", {"profile_ncu", "profile_nsys"}, "unet,lstm@bf16", {"unet", "lstm@bf16"}),
             ("time", set(), "{unet: {batch: 2}}", {"unet"}),
-            ("[ncu, torch]", {"profile_ncu", "profile_torch"}, "recurrent", {"gnmt", "lstm", "pixelrnn"}),
+            ("[ncu, torch]", {"profile_ncu", "profile_torch"}, "adversarial", {"dped", "spade", "srgan"}),
             ("nsys", {"profile_nsys"}, "lstm", {"lstm"}),
         ]
     ),

@@ -424,8 +424,7 @@ class CellRules:
         row = add_wait_texts(row, self.feasible)
         if traits is not None and rule["launches"] != "changed":
             row = self._limited(rule, row, share, traits)
-        whole = level == CELL_LEVEL
-        asked = ask_simulation(rule, advice, traits, cured, whole, self.ran_with)
+        asked = ask_simulation(rule, advice, traits, cured, level == CELL_LEVEL, self.ran_with)
         row = replace(row, change=asked, most_share=self._most_share(rule, share, traits, asked))
         return row if level == LAYER_LEVEL else self.expect(row)
 
@@ -440,8 +439,9 @@ class CellRules:
         name, launching = rule["share"], self.shares[verdict_rules.LAUNCH_IDLE_SHARE]
         most = max(share, self.shares[name]) if rule["of"] == "step" else share
         if rule["of"] == "step":
-            besides = self.shares[IDLE_INPUT] if name == verdict_rules.LAUNCH_IDLE_SHARE else launching
-            most += besides + (self.shares[SYNCHRONISATION] if name == "transfer" else 0.0)
+            besides = (IDLE_INPUT,) if name == verdict_rules.LAUNCH_IDLE_SHARE else cell_tables.LAUNCHING
+            waits = self.shares[SYNCHRONISATION] if name == "transfer" else 0.0
+            most += sum(self.shares[part] for part in besides if part != name) + waits
         elif traits is not None and rule["launches"] == "removed":
             most += launching * min(traits[f"{name}_launches"].sum() / max(self.step["launches"], 1), 1.0)
         elif traits is not None and asked and asked.change in gain_models.TARGET_PRECISIONS and asked.saved is not None:
