@@ -15,10 +15,10 @@ from profzoo.workflow.selection import Wildcards
 ADVICE = "write it into a file of your own, and name that by --configfile"
 
 
-def hide_secrets(workflow: Any, secrets: secret_values.Secrets, say: Callable[[str], None]) -> None:
+def hide_secrets(workflow: Any, secrets: secret_values.Secrets, here: bool, say: Callable[[str], None]) -> None:
     """Replace secrets from the command line by placeholders in Snakemake's log and in the processes that it starts.
 
-    secrets: keys and values by placeholder. say: function that prints a line.
+    secrets: keys and values by placeholder. here: whether jobs run on this machine. say: function that prints a line.
 
     Raises:
         ConfigError: jobs run on other machines, where the placeholders cannot be resolved.
@@ -27,7 +27,7 @@ def hide_secrets(workflow: Any, secrets: secret_values.Secrets, say: Callable[[s
     for name, (key, value) in ((name, one) for name, one in secrets.items() if isinstance(one[1], str) and one[1]):
         if not snakemake_internals.give_placeholders(workflow, value, name):
             continue
-        if not workflow.local_exec:
+        if not here:
             raise ConfigError(
                 f"{key} is a secret, which --config shows in the list of processes of each node: {ADVICE}"
             )

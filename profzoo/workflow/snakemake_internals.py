@@ -37,7 +37,6 @@ USED: Mapping[str, Mapping[str, str]] = {
     "snakemake.workflow": {"FilePersistence": "locks name their run"},
     "snakemake.workflow.Workflow": {
         "config_settings": "what --config gives",
-        "cores": "jobs at a time",
         "current_basedir": "the folder of the workflow",
         "dag": "the jobs of a run",
         "dag_settings": "targets of the command line",
@@ -61,7 +60,9 @@ USED: Mapping[str, Mapping[str, str]] = {
         "rules": "what a user may type",
         "scheduler": "jobs that failed",
         "source_path": "the file that finds the workflow's folder",
+        "storage_settings": "rules that are joined",
     },
+    "snakemake.cli": {"args_to_api": "where jobs run"},
     "snakemake.common": {"async_run": "whether a file is up to date"},
     "snakemake.dag.DAG": {
         "_finished": "jobs that are done by their records",
@@ -433,6 +434,15 @@ def limit_of(workflow: Any, resource: str) -> int | None:
     given = workflow.global_resources.get(resource)
     value = getattr(given, "value", given)
     return value if isinstance(value, int) else None
+
+
+def runs_here(workflow: Any) -> bool:
+    """Whether jobs run on this machine; Snakemake tells its workflow only after it has read the rules."""
+    frame = inspect.currentframe()
+    while frame and frame.f_code is not snakemake.cli.args_to_api.__code__:
+        frame = frame.f_back
+    plugin = frame and frame.f_locals["executor_plugin"]
+    return bool((plugin.common_settings if plugin else workflow).local_exec)
 
 
 def before_jobs_here(workflow: Any, begin: Callable[[], None]) -> None:

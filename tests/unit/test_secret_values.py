@@ -133,10 +133,10 @@ def test_what_a_program_leaves_of_them_fails_its_job(tmp_path: Path, capsys: pyt
 def test_processes_of_snakemake_are_handed_digests(monkeypatch: pytest.MonkeyPatch, local: bool) -> None:
     place = taken(data={"arguments": {"token": TOKEN}})["data"]["arguments"]["token"]
     told = SimpleNamespace(config_args=["batch=8", f"data={{arguments: {{token: {TOKEN}}}}}"])
-    workflow, lines = SimpleNamespace(config_settings=told, local_exec=local), list[str]()
+    workflow, lines = SimpleNamespace(config_settings=told), list[str]()
     monkeypatch.setattr(sys, "argv", ["snakemake", "--config", *told.config_args])
     if local:
-        command_lines.hide_secrets(workflow, secret_values.known_secrets(), lines.append)
+        command_lines.hide_secrets(workflow, secret_values.known_secrets(), local, lines.append)
         assert told.config_args == ["batch=8", f"data={{arguments: {{token: {place}}}}}"]
         assert sys.argv == ["snakemake", "--config", *told.config_args]
         assert lines[0].startswith(
@@ -144,7 +144,7 @@ def test_processes_of_snakemake_are_handed_digests(monkeypatch: pytest.MonkeyPat
         )
     else:
         with pytest.raises(ConfigError, match=r"data\.arguments\.token is a secret, which --config shows .* each node"):
-            command_lines.hide_secrets(workflow, secret_values.known_secrets(), lines.append)
+            command_lines.hide_secrets(workflow, secret_values.known_secrets(), local, lines.append)
 
 
 def test_no_environment_holds_them_as_nsys_records_those_of_all_processes() -> None:

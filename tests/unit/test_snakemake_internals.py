@@ -169,6 +169,18 @@ def test_no_job_is_made_of_a_rule_to_which_another_is_preferred(tmp_path: Path) 
     assert not (tmp_path / "asked").exists()
 
 
+@pytest.mark.parametrize("executor", ["local", "cluster-generic"])
+def test_where_jobs_run_is_known_while_rules_are_read(tmp_path: Path, executor: str) -> None:
+    """Snakemake's own answer is that they run here, until it begins."""
+    asked = 'Path("here").write_text(f"{snakemake_internals.runs_here(workflow)} {workflow.local_exec}")'
+    head = "from pathlib import Path\nfrom profzoo.workflow import snakemake_internals\n"
+    (tmp_path / "Snakefile").write_text(f"{head}{asked}\nrule all:\n    input: []\n")
+    submitted = ["--cluster-generic-submit-cmd", "true"] if executor != "local" else []
+    run = fork_snakemake(tmp_path, "-n", "--executor", executor, *submitted)
+    run.join(60)
+    assert run.exitcode == 0 and (tmp_path / "here").read_text() == f"{executor == 'local'} True"
+
+
 def test_a_dry_run_ends_once_its_jobs_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(JobScheduler, "schedule", JobScheduler.schedule)
     monkeypatch.setattr(snakemake_internals, "_run_jobs", lambda scheduler: "went through the jobs")

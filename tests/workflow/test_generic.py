@@ -82,8 +82,8 @@ def test_everything_is_made_and_a_second_run_does_nothing(site: Site) -> None:
     assert site.read("results/report.html") and site.read(f"results/lstm/{phases[-1]}.torch.csv")
     jobs = [" ".join(words) for words in site.submitted().values()]
     with_gpu = [words for words in jobs if "-gpu num=1" in words or ":ngpus=1" in words]
-    # Each cell is collected twice on a GPU, and weights trained; exports go together, as do tables, figures and report.
-    assert len(with_gpu) == (5 if lsf else 2) and len(jobs) - len(with_gpu) <= 3, jobs
+    # Each cell is collected twice on a GPU; exports go together, as do tables, figures and report.
+    assert len(with_gpu) == (4 if lsf else 2) and len(jobs) - len(with_gpu) <= 3, jobs
     assert all("mem=16000" in words for words in with_gpu)
     # The report's five jobs that could run side by side: a group is held to what a collecting job takes.
     asked = [re.search(r"(?:-n |ncpus=)(\d+).*mem=(\d+)", words) for words in jobs]

@@ -49,12 +49,13 @@ TOLD = workflow.config_settings.config
 if PLANNED or "import" in sys.argv[1:]:
     config, TOLD = (run_checked(imported_reports.take_words, one) for one in (config, TOLD))
 config = run_checked(configuration.normalise_config, config, TOLD, PLANNED)
+RUNS_HERE = snakemake_internals.runs_here(workflow)
 # From here on, placeholders replace secrets, so that no job's command line, files or records contain one.
 config = run_checked(secret_values.take, config)
 if workflow.is_main_process:
     if lacking := snakemake_internals.describe_missing():
         say(f"warning: {lacking}")
-    run_checked(command_lines.hide_secrets, workflow, secret_values.known_secrets(), say)
+    run_checked(command_lines.hide_secrets, workflow, secret_values.known_secrets(), RUNS_HERE, say)
 MODELS = run_checked(configuration.list_models, config)
 UNUSABLE = run_checked(configuration.explain_unusable_models, config)
 CELLS = run_checked(configuration.select_cells, config, PLANNED)

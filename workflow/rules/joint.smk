@@ -6,12 +6,14 @@
 # the end of the run makes the tables that need nothing of it by their own rules.
 #
 # What a run on this machine makes for the first time is joined further: an imported cell, the tables across cells, and
-# the figures. What is there, its own rule makes again, and nothing else.
+# the figures. What is there, its own rule makes again, and nothing else. With another storage, as on Kubernetes, which
+# changes paths, nothing is joined.
+STORED = workflow.storage_settings.default_storage_provider is not None
 NOT_JOINED = [*SPREAD, *IMPORTS.summaries(), *IMPORTS.counted()]
 JOINT = joint_rules.Joiner(
     {rule.name: rule for rule in workflow.rules},
     # Of cells that nothing is collected of, some may lack what a joint job would read.
-    {*TABLES.files_of_cell(), *TABLES.first_plans()} if config["collect"] else set(),
+    {*TABLES.files_of_cell(), *TABLES.first_plans()} if config["collect"] and not STORED else set(),
     SETS.ncu["set"],
     joint_rules.match_joint_cells(AVAILABLE, NOT_JOINED),
     RESULTS,
@@ -22,7 +24,7 @@ OF_TOOLS = ("cover_ncu", "sum_counters", "join_kernels", "add_up_layers", "add_u
 FROM_NSYS, FROM_TORCH, ACROSS_TOOLS = JOINT.join(*OF_NSYS), JOINT.join(*OF_TORCH), JOINT.join(*OF_TOOLS)
 
 # A job on another machine would find other files, and not know its rule.
-JOINT_HERE = workflow.is_main_process and workflow.local_exec
+JOINT_HERE = workflow.is_main_process and RUNS_HERE and not STORED
 FROM_IMPORT = JOINT.join(
     "export_torch", *OF_NSYS, "find_chains", *OF_TOOLS, first=("import_torch", "import_nsys_of_torch", "import_time")
 )
@@ -40,12 +42,13 @@ ACROSS_CELLS = JOINT.join_absent(
     PAGES.all_inputs(rules.write_report.input, {"report", "import"}.isdisjoint(sys.argv)) if JOINT_HERE else [],
 )
 DRAWN = [path for path in PAGES.figure_files() if JOINT_HERE and not RUN.path(path).exists()]
-# With more cores, as many jobs draw side by side.
+# With more cores, as many jobs draw side by side. A batch system has no number of cores.
+CORES = snakemake_internals.limit_of(workflow, "_cores") or 1
 SHARES = {
     f"draw_figures_{first + 1}" if first else "draw_figures": JOINT.join_each(
-        "draw_figure", "figure", [Path(path).stem for path in DRAWN[first :: workflow.cores]]
+        "draw_figure", "figure", [Path(path).stem for path in DRAWN[first::CORES]]
     )
-    for first in range(min(workflow.cores or 0, len(DRAWN)))
+    for first in range(min(CORES, len(DRAWN)))
 }
 
 

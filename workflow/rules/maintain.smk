@@ -30,7 +30,7 @@ SALVAGED = Path(LOGS, "report.rest.log")
 APART = Path(LOGS, "tables.rest.log")
 
 # Whether jobs run on this machine with `device: auto`, and it has no GPU.
-GPU_MISSING = workflow.local_exec and config["device"] == "auto" and unavailable_tools.lacks_gpu()
+GPU_MISSING = RUNS_HERE and config["device"] == "auto" and unavailable_tools.lacks_gpu()
 
 # Models that `clean` removes and `status` lists; all of both without names on the command line.
 NAMED = []
@@ -143,7 +143,7 @@ rule help:
     localrule: True
     params:
         text=str(ROOT / "workflow" / "help.txt"),
-        here=unavailable_tools.NO_GPU_HERE if workflow.local_exec and unavailable_tools.lacks_gpu() else "",
+        here=unavailable_tools.NO_GPU_HERE if RUNS_HERE and unavailable_tools.lacks_gpu() else "",
     shell:
         "cat {params.text:q} 2> {log:q} && printf '%s' {params.here:q}"
 

@@ -55,7 +55,7 @@ if MAIN and workflow.is_main_process and config["collect"]:
         RESULTS,
         SELECTED,
         [tools.BASELINE, *TOOLS],
-        workflow.local_exec,
+        RUNS_HERE,
         sys.argv[1:],
         config["environment"],
     )
