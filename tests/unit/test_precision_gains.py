@@ -78,6 +78,7 @@ def test_a_program_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.Monke
     assert isinstance(said, str) and said.partition(":")[0].endswith("Error")
 
 
+@pytest.mark.slow
 def test_all_programs_are_collected_each_in_its_phase(tmp_path: Path) -> None:
     run = Run(tmp_path, counters=True)
     assert len(PROGRAMS) == 30 and run.complete([*PROGRAMS]) == []
@@ -100,8 +101,7 @@ def test_gains_are_written_again_from_archives_in_another_folder(tmp_path: Path)
     words = [*begins, "--results", str(tmp_path / "here"), "--into", str(first), "--minutes", "6"]
     said = subprocess.run(words, cwd=running.PROJECT, check=True, capture_output=True, text=True).stdout
     assert "1 of 1 programs are traced" in said and "tables were not made" not in said
-    archives = [str(one) for one in first.glob("*.tar.xz")]
-    words = [*begins, "--results", str(tmp_path / "there"), "--into", str(second), "--score", *archives]
+    words = [*begins, "--results", str(tmp_path / "there"), "--into", str(second), "--score", *first.glob("*.tar.xz")]
     subprocess.run(words, cwd=running.PROJECT, check=True)
     one, other = (pd.read_csv(folder / precision_gains.CSV) for folder in (first, second))
     pd.testing.assert_frame_equal(one, other)
