@@ -8,6 +8,7 @@ from typing import Any
 
 import matplotlib
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -311,10 +312,9 @@ def name_points(axis: Axes, points: Sequence[tuple[float, float, str]]) -> None:
 
     points: x, y and name of each point.
     """
-    figure = axis.figure
     axis.autoscale_view()
-    figure.canvas.draw()
-    lines = [one for curve in axis.get_lines() for one in itertools.pairwise(curve.get_xydata())]
+    axis.figure.canvas.draw()
+    lines: list[Any] = [one for curve in axis.get_lines() for one in itertools.pairwise(np.asarray(curve.get_xydata()))]
     intervals = [one for lot in axis.collections if isinstance(lot, LineCollection) for one in lot.get_segments()]
     taken: list[Any] = []
     for (x0, y0), *_, (x1, y1) in map(axis.transData.transform, [*lines, *intervals]):
@@ -328,7 +328,7 @@ def name_points(axis: Axes, points: Sequence[tuple[float, float, str]]) -> None:
             text = axis.annotate(name, (x, y), xytext=offset, textcoords="offset points", ha=horizontal, va="center",
                                  fontsize=7.5, color="#333333")  # fmt: skip
             box = text.get_window_extent()
-            inside = axis.get_window_extent().x0 <= box.x0 and box.x1 <= figure.bbox.x1
+            inside = axis.get_window_extent().x0 <= box.x0 and box.x1 <= axis.figure.bbox.x1
             if inside and not any(box.overlaps(other) for other in taken):
                 taken.append(box)
                 break
