@@ -13,6 +13,7 @@ FIGURES = {"draw_step_time", "draw_latency", "draw_ranges", "draw_layers", "draw
 CELL = {"time_training", "time_inference", "profile_torch"}
 AFTER_EXPORT = {"tabulate", "tabulate_verdicts", "tabulate_plans", "write_report", *FIGURES}
 TABULATED = {"tabulate_layers", "tabulate_latency", "tabulate_fusion", "tabulate_columns"}
+OF_CELLS = {"tabulate_latency", "tabulate_columns"}
 LAYERS = {"derive_across_tools", "tabulate_layers", "tabulate_fusion"}
 
 
@@ -109,15 +110,12 @@ def test_changed_default_in_the_schema(built: Project, schema: str, old: str, ne
             ("profzoo/figures/step_time.py", {"draw_step_time", "write_report"}),
             ("profzoo/figures/plots.py", {*FIGURES, "write_report"}),
             ("profzoo/report/page.py", {"write_report"}),
-            ("profzoo/tables/across_cells.py", {"tabulate_latency", "tabulate_layers", *AFTER_EXPORT}),
+            ("profzoo/tables/across_cells.py", {*OF_CELLS, "tabulate_layers", *AFTER_EXPORT}),
             ("profzoo/tables/cell_tables.py", {*TABULATED, *AFTER_EXPORT}),
-            (
-                "profzoo/tools/torch/tables.py",
-                {"export_torch", "tabulate_latency", "tabulate_columns", *LAYERS, *AFTER_EXPORT},
-            ),
+            ("profzoo/tools/torch/tables.py", {"derive_from_torch", *OF_CELLS, *LAYERS, *AFTER_EXPORT}),
             ("profzoo/formatting.py", {*AFTER_EXPORT, *TABULATED}),
             ("profzoo/tables/kernel_table.py", {*TABULATED, *AFTER_EXPORT}),
-            ("profzoo/io/scripts.py", {"export_torch", "tabulate_latency", "tabulate_columns", *LAYERS, *AFTER_EXPORT}),
+            ("profzoo/io/scripts.py", {"derive_from_torch", *OF_CELLS, *LAYERS, *AFTER_EXPORT}),
         ]
     ),
 )
